@@ -1,0 +1,251 @@
+// How a Policy is shown: text for people, JSON for programs. Both are complete
+// and deterministic; the text keeps to 80 columns where the values let it.
+
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// JSON renders the policy with its schema version.
+func (p Policy) JSON() ([]byte, error) {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // <gate-port> stays readable
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(p); err != nil {
+		return nil, fmt.Errorf("render policy: %w", err)
+	}
+	return []byte(b.String()), nil
+}
+
+// Quote shows a string of a user's as one word: as it is when that is plain,
+// else quoted, with control and bidi characters and whatever else is not
+// printable escaped.
+func Quote(s string) string {
+	plain := func(r rune) bool {
+		return unicode.IsPrint(r) && r != utf8.RuneError && !strings.ContainsRune(" \"'\\`$&|;<>()*?!#~", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return strconv.Quote(s)
+}
+
+// Printable escapes what is not printable and leaves the rest, spaces included,
+// as it is: for text that is shown on a line of its own.
+func Printable(s string) string {
+	q := strconv.Quote(s)
+	q = q[1 : len(q)-1]
+	return strings.ReplaceAll(strings.ReplaceAll(q, `\"`, `"`), `\\`, `\`)
+}
+
+const (
+	width  = 80
+	indent = 13 // of the values
+)
+
+// A page is text under construction.
+type page struct{ strings.Builder }
+
+// field writes a label and its words, wrapped between words. A word that does
+// not fit gets a line of its own, less indented.
+func (b *page) field(label string, words ...string) {
+	b.WriteString(label)
+	b.words(utf8.RuneCountInString(label), max(indent, utf8.RuneCountInString(label)+1), words)
+}
+
+// words writes words from column col on, the first of them at column first,
+// wrapped between words.
+func (b *page) words(col, first int, words []string) {
+	for i, w := range words {
+		at := col + 1
+		if i == 0 {
+			at = first
+		}
+		n := utf8.RuneCountInString(w)
+		if at+n > width {
+			at = indent
+			if at+n > width {
+				at = 4
+			}
+			b.WriteString("\n")
+			col = 0
+		}
+		b.WriteString(strings.Repeat(" ", at-col) + w)
+		col = at + n
+	}
+	b.WriteString("\n")
+}
+
+// text is field for a sentence of ours.
+func (b *page) text(label, s string) { b.field(label, strings.Fields(s)...) }
+
+// Text renders the policy for people.
+func (p Policy) Text() string {
+	b := &page{}
+	argv := make([]string, len(p.Command))
+	for i, a := range p.Command {
+		argv[i] = Quote(a)
+	}
+	b.field("command", argv...)
+	if p.Harness != "" {
+		b.field("harness", Quote(p.Harness))
+	}
+	b.field("runtime", Quote(p.Runtime), "(isolation:", Quote(p.Isolation)+")")
+	b.field("workdir", Quote(p.Workdir))
+	if p.WorkdirNote != "" {
+		b.text("", "note: "+p.WorkdirNote)
+	}
+	for i, u := range p.Unusual {
+		label := ""
+		if i == 0 {
+			label = "unusual"
+		}
+		b.text(label, "! "+u)
+	}
+
+	b.WriteString("\n")
+	b.field("image", Quote(p.Image.Ref))
+	b.field("  id", recorded(p.Image.RecordedID)...)
+	b.field("  base", Quote(p.Image.BaseRef))
+	if p.Image.BaseDigest != "" {
+		b.field("  digest", Quote(p.Image.BaseDigest))
+	} else {
+		b.field("  digest", "UNPINNED")
+	}
+	if p.Image.GateRef != "" {
+		b.field("gate image", Quote(p.Image.GateRef))
+		b.field("  id", recorded(p.Image.GateID)...)
+	}
+
+	b.WriteString("\nmounts; the rest of the file system is read-only\n")
+	for _, m := range p.Mounts {
+		b.mount(m)
+	}
+
+	b.WriteString("\n")
+	b.network(p.Net)
+
+	b.WriteString("\nenvironment; no other variable enters\n")
+	for _, e := range p.Env {
+		b.env(e)
+	}
+
+	b.WriteString("\n")
+	b.text("runs as", fmt.Sprintf("uid %d, gid %d: the caller's own on the host. No supplementary groups, "+
+		"no capabilities, no_new_privs, a seccomp filter.", UID, GID))
+	caps := "No capabilities"
+	if len(p.Capabilities) > 0 {
+		caps = strings.Join(p.Capabilities, ", ")
+	}
+	b.text("entrypoint", "Holds "+caps+" until the ruleset is installed and read back, then nothing. "+
+		"The command does not start when a control does not hold.")
+	return b.String()
+}
+
+func recorded(id string) []string {
+	if id == "" {
+		return strings.Fields("not recorded on this machine: built at the next start")
+	}
+	return []string{Quote(id), "(recorded)"}
+}
+
+func (b *page) mount(m Mount) {
+	mode := "rw"
+	if m.ReadOnly {
+		mode = "ro"
+	}
+	words := []string{Quote(m.Target)}
+	switch m.Kind {
+	case "tmpfs":
+		words = append(words, fmt.Sprintf("%d MiB,", m.SizeBytes>>20), "mode", Quote(m.Mode))
+	default:
+		words = append(words, "<-", placeholders(m.Source))
+	}
+	if m.Relabel {
+		words = append(words, "(SELinux label z)")
+	}
+	if m.Why != "" && m.Why != m.Kind {
+		words = append(words, strings.Fields("("+m.Why+")")...)
+	}
+	b.field("  "+mode+" "+m.Kind, words...)
+}
+
+// placeholders quotes a string but for the angle brackets of a placeholder.
+func placeholders(s string) string {
+	bare := strings.NewReplacer(SessionPlaceholder, "session", PortPlaceholder, "port").Replace(s)
+	if Quote(bare) == bare {
+		return s
+	}
+	return Quote(s)
+}
+
+func (b *page) env(e Env) {
+	words := []string{Quote(e.Name)}
+	switch {
+	case e.From == FromHost:
+		words = append(words, "(the caller's value)")
+	case Printable(e.Value) != e.Value || strings.Join(strings.Fields(e.Value), " ") != e.Value:
+		words = append(words, "=", strconv.Quote(e.Value))
+	default:
+		words = append(append(words, "="), strings.Fields(e.Value)...)
+	}
+	b.words(0, 2, words)
+}
+
+func (b *page) network(n Net) {
+	if n.Mode == NetNone {
+		b.text("network", "none: nothing but the sandbox's own loopback")
+		return
+	}
+	b.text("network", "gated: the kernel lets through one address and port, the gate's; every other packet is rejected")
+	gate := "of this run alone"
+	if n.GateName != "" {
+		gate = "the named gate " + Quote(n.GateName)
+	}
+	b.text("  gate", Quote(n.Engine)+", "+gate+", seen inside at "+GateAddr+":"+PortPlaceholder)
+	if len(n.Allow)+len(n.AllowPrivate) == 0 {
+		b.text("  allow", "nothing: the gate refuses every host")
+	}
+	for i, e := range n.Allow {
+		label := ""
+		if i == 0 {
+			label = "  allow"
+		}
+		b.field(label, append([]string{Quote(e.String())}, describe(e, false)...)...)
+	}
+	for i, e := range n.AllowPrivate {
+		label := ""
+		if i == 0 {
+			label = "  private"
+		}
+		b.field(label, append([]string{Quote(e.String())}, describe(e, true)...)...)
+	}
+	b.text("  refused", "every other host and port; names that lead to private, loopback or link-local addresses; "+
+		"DNS, UDP, ICMP and IPv6, which have no way out")
+}
+
+// describe says in words what an entry lets through.
+func describe(e Entry, private bool) []string {
+	what := "(this host,"
+	switch {
+	case e.Name == "":
+		what = "(these addresses,"
+	case e.Subdomains:
+		what = "(this domain and all below it,"
+	}
+	ports := "ports 80 and 443"
+	if e.Port != 0 {
+		ports = "port " + strconv.Itoa(int(e.Port))
+	}
+	if private {
+		ports += "; may lead to private addresses"
+	}
+	return strings.Fields(what + " " + ports + ")")
+}

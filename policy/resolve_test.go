@@ -1,0 +1,290 @@
+package policy
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs; got:\n%s", file, got)
+	}
+}
+
+func entry(t *testing.T, s string) Entry {
+	t.Helper()
+	e, err := ParseEntry(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// plain is a request as a user on an ordinary machine makes it.
+func plain() Input {
+	return Input{
+		Facts: Facts{
+			Project: "/home/dev/work/shop", RuntimeDir: "/run/user/1000/ai-sandbox",
+			EnvSet: func(n string) bool {
+				return slices.Contains([]string{"TERM", "LANG", "LC_CTYPE", "TOKEN", "LC_SECRET"}, n)
+			},
+		},
+		Runtime: RuntimePodman, Harness: "pi", Command: []string{"pi"}, Net: NetGated,
+		Image: Image{
+			Ref: "localhost/ai-sandbox:0123456789ab", BaseRef: "docker.io/library/debian:trixie-slim",
+			BaseDigest: "sha256:" + strings.Repeat("ab", 32), GateRef: "localhost/ai-sandbox-gate:ba9876543210",
+		},
+	}
+}
+
+func TestRender(t *testing.T) {
+	full := plain()
+	full.Facts.Project = "/tmp/a project"
+	full.Facts.SELinux = true
+	full.Command = []string{"pi", "-p", "say \"hi\"\x1b[2J\u202e", strings.Repeat("long ", 30)}
+	full.Image.RecordedID = "sha256:" + strings.Repeat("12", 32)
+	full.Image.BaseDigest = ""
+	full.Allow = []Entry{entry(t, "api.example.com"), entry(t, "*.example.org"), entry(t, "192.0.2.0/24:8443")}
+	full.AllowPrivate = []Entry{entry(t, "127.0.0.1:5432")}
+	full.EphemeralHome, full.ExtraCA = true, true
+	full.Env = []string{"TOKEN", "GREETING=hello  \x07there", "MODE=fast"}
+	none := plain()
+	none.Net, none.Harness, none.Command = NetNone, "", []string{"true"}
+	none.Allow = []Entry{entry(t, "api.example.com")}
+	named := plain()
+	named.GateName = "work"
+	named.Allow = []Entry{entry(t, "api.example.com")}
+	for name, in := range map[string]Input{"plain": plain(), "full": full, "none": none, "named": named} {
+		t.Run(name, func(t *testing.T) {
+			p, err := Resolve(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := p.Text()
+			golden(t, name+".txt", text)
+			data, err := p.JSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name+".json", string(data))
+			for line := range strings.Lines(text) {
+				if n := len([]rune(strings.TrimRight(line, "\n"))); n > width && !strings.HasPrefix(line, "    \"long") {
+					t.Errorf("%d columns: %s", n, line)
+				}
+			}
+			for _, r := range text {
+				if r != '\n' && (r < ' ' || r == 0x7f || r == 0x202e) {
+					t.Errorf("the text holds %q", r)
+				}
+			}
+		})
+	}
+}
+
+func TestWorkdir(t *testing.T) {
+	for _, p := range []string{
+		"/usr", "/usr/local/src/x", "/etc", "/etc/x", "/var", "/var/home/dev/x", "/opt/x", "/bin/x", "/sbin", "/lib", "/lib/x",
+		"/lib64", "/lib32/x", "/libexec", "/boot/x", "/proc/1", "/sys/x", "/dev/shm/x", "/root", "/root/x", "/run/user/1000/x",
+		"/tmp", "/tmp/x/y", "/home", "/home/dev", "/home/sandbox", "/home/sandbox/x", "/home/sandbox2", "/home/sandbox2/x",
+	} {
+		if dir, note := Workdir(p); dir != FallbackDir || note == "" {
+			t.Errorf("%s is mounted at %s (%q)", p, dir, note)
+		}
+	}
+	for _, p := range []string{
+		"/home/dev/x", "/home/dev/x/y", "/home/dev/usr", "/home/dev/sandbox", "/home/sand/x", "/srv/x", "/data", "/work/main",
+		"/mnt/x", "/media/x", "/project", "/Users/dev/x", "/usrlocal", "/tmpx", "/nix/x", "/binary/x", "/home/dev/a b/\"c\"", "/runs",
+	} {
+		if dir, note := Workdir(p); dir != p || note != "" {
+			t.Errorf("%s is mounted at %s (%q)", p, dir, note)
+		}
+	}
+}
+
+func TestHomeVolume(t *testing.T) {
+	seen := map[string]string{}
+	for _, p := range []string{"/home/dev/shop", "/srv/shop", "/home/dev/Shop", "/home/dev/ü", "/home/dev/-", "/home/dev/a b", "/home/dev/" + strings.Repeat("x", 200)} {
+		v := HomeVolume(p)
+		if old, ok := seen[v]; ok {
+			t.Errorf("%s and %s share %s", p, old, v)
+		}
+		seen[v] = p
+		if len(v) > 64 || strings.Trim(v, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+			t.Errorf("%s: volume %q", p, v)
+		}
+	}
+	if v := HomeVolume("/home/dev/shop"); v != "aisb-home-shop-e828acfc" {
+		t.Errorf("the volume of a path must stay the same; it is %s now", v)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*Input)
+		want   string
+	}{
+		{"colon", func(in *Input) { in.Facts.Project = "/home/dev/a:b" }, `project path /home/dev/a:b holds a ":", which podman can't mount; rename the directory`},
+		{"root", func(in *Input) { in.Facts.Project = "/" }, "the project is /, which holds the whole machine; start ai-sandbox in the directory of one project"},
+		{"relative", func(in *Input) { in.Facts.Project = "work" }, "project work is not a resolved absolute path"},
+		{"unclean", func(in *Input) { in.Facts.Project = "/home/dev/../x" }, "project /home/dev/../x is not a resolved absolute path"},
+		{"bytes", func(in *Input) { in.Facts.Project = "/home/dev/\xff" }, `project path "/home/dev/\xff" is not valid UTF-8; rename the directory`},
+		{"runtime", func(in *Input) { in.Runtime = RuntimeLocal }, "runtime local is not available in this version; use podman"},
+		{"net", func(in *Input) { in.Net = "host" }, "net host is not available in this version; use gated or none"},
+		{"gate", func(in *Input) { in.Net, in.GateName = NetNone, "work" }, "a gate has no use without a network; drop --gate, or use --net gated"},
+		{"command", func(in *Input) { in.Command = nil }, "there is no command to run; name one after --"},
+		{"argument", func(in *Input) { in.Command = []string{"x", "\xff"} }, `argument "\xff" is not valid UTF-8; it can't be passed on exactly`},
+		{"env unset", func(in *Input) { in.Env = []string{"NOPE"} }, "env NOPE is unset or empty here; set it, or drop --env NOPE"},
+		{"env empty", func(in *Input) { in.Env = []string{"A="} }, "env A has an empty value; give it one or drop it"},
+		{"env name", func(in *Input) { in.Env = []string{"A B=c", "1A=x", "=x"} }, "env \"A B\" is not a variable's name; use NAME or NAME=value\nenv 1A is not a variable's name; use NAME or NAME=value\nenv \"\" is not a variable's name; use NAME or NAME=value"},
+		{"env ours", func(in *Input) { in.Env = []string{"HTTPS_PROXY=http://elsewhere"} }, "env HTTPS_PROXY is set by ai-sandbox itself; drop --env HTTPS_PROXY"},
+		{"env bytes", func(in *Input) { in.Env = []string{"A=\xff"} }, "env A has a value that is not valid UTF-8"},
+	} {
+		in := plain()
+		tc.change(&in)
+		if _, err := Resolve(in); err == nil || err.Error() != tc.want {
+			t.Errorf("%s: %v\nwant %s", tc.name, err, tc.want)
+		}
+	}
+}
+
+// Nothing of the caller's environment enters but the fixed list and what was
+// named; and no value of it is in a policy.
+func TestEnvDenied(t *testing.T) {
+	in := plain()
+	in.Facts.EnvSet = func(string) bool { return true }
+	in.Env = []string{"TOKEN"}
+	p, err := Resolve(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var host []string
+	for _, e := range p.Env {
+		if e.From == FromHost {
+			host = append(host, e.Name)
+			if e.Value != "" {
+				t.Errorf("%s has its value in the policy", e.Name)
+			}
+		}
+	}
+	want := strings.Fields("COLORTERM LANG LC_ADDRESS LC_ALL LC_COLLATE LC_CTYPE LC_IDENTIFICATION LC_MEASUREMENT LC_MESSAGES " +
+		"LC_MONETARY LC_NAME LC_NUMERIC LC_PAPER LC_TELEPHONE LC_TIME NO_COLOR TERM TOKEN TZ")
+	if !slices.Equal(host, want) {
+		t.Errorf("passed: %v\nwant    %v", host, want)
+	}
+}
+
+func TestEnvLastWins(t *testing.T) {
+	in := plain()
+	in.Env = []string{"TOKEN", "TOKEN=public", "MODE=a", "MODE=b", "LANG=C.UTF-8"}
+	p, err := Resolve(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]Env{}
+	for _, e := range p.Env {
+		got[e.Name] = e
+	}
+	for name, value := range map[string]string{"TOKEN": "public", "MODE": "b", "LANG": "C.UTF-8"} {
+		if e := got[name]; e.Value != value || e.From != FromConstant {
+			t.Errorf("%s: %+v", name, e)
+		}
+	}
+}
+
+func TestFilled(t *testing.T) {
+	in := plain()
+	in.Facts.Project = "/home/dev/<session>"
+	in.EphemeralHome = true
+	in.Env = []string{"A=" + PortPlaceholder}
+	p, err := Resolve(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := p.Text()
+	f := p.Filled("abc", 4711)
+	if p.Text() != before {
+		t.Error("Filled changed its receiver")
+	}
+	if f.Project != "/home/dev/<session>" || f.Mounts[0].Source != f.Project {
+		t.Errorf("the project became %s, %s", f.Project, f.Mounts[0].Source)
+	}
+	for _, m := range f.Mounts[1:] {
+		if strings.Contains(m.Source, "<") {
+			t.Errorf("mount %+v", m)
+		}
+	}
+	if f.Home.Volume != "aisb-home-abc" {
+		t.Errorf("home %s", f.Home.Volume)
+	}
+	for _, e := range f.Env {
+		if strings.Contains(e.Value, PortPlaceholder) != (e.Name == "A") {
+			t.Errorf("env %+v", e)
+		}
+	}
+}
+
+// Whatever is asked for, the root file system's writable places are named, the
+// project is the only host path that is writable, and mode none reaches nothing.
+func TestInvariants(t *testing.T) {
+	for _, net := range []string{NetGated, NetNone} {
+		in := plain()
+		in.Net, in.Allow = net, []Entry{entry(t, "api.example.com")}
+		p, err := Resolve(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range p.Mounts {
+			if m.Kind == "bind" && !m.ReadOnly && m.Source != in.Facts.Project {
+				t.Errorf("writable bind %+v", m)
+			}
+			if m.Kind == "tmpfs" && (m.SizeBytes == 0 || m.Mode == "") {
+				t.Errorf("unbounded tmpfs %+v", m)
+			}
+		}
+		for _, e := range p.Env {
+			if net == NetNone && e.From == FromProxy {
+				t.Errorf("proxy variable without a network: %+v", e)
+			}
+		}
+		if net == NetNone && (len(p.Net.Allow) > 0 || p.Net.Engine != "") {
+			t.Errorf("net %+v", p.Net)
+		}
+	}
+}
+
+func FuzzQuote(f *testing.F) {
+	for _, s := range []string{"", "a b", "\x1b[2J", "\u202e", "\xff", "a\nb", `\x41`, "`id`"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		for _, q := range []string{Quote(s), Printable(s)} {
+			for _, r := range q {
+				if r != ' ' && !unicode.IsPrint(r) {
+					t.Errorf("%q shows %q", s, r)
+				}
+			}
+		}
+		if Quote(s) == "" || strings.ContainsAny(Quote(s), "\n\r") {
+			t.Errorf("%q is shown as nothing or as lines", s)
+		}
+	})
+}
