@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/net/idna"
 	"golang.org/x/net/publicsuffix"
@@ -88,6 +89,9 @@ func ParseEntry(s string) (Entry, error) {
 	}
 	if len(s) > maxEntry {
 		return bad("it is too long for a host name", form)
+	}
+	if !utf8.ValidString(s) {
+		return bad("it is not text", form)
 	}
 	if scheme, rest, ok := strings.Cut(s, "://"); ok {
 		host, _, _ := strings.Cut(rest, "/")
