@@ -1,0 +1,510 @@
+//go:build squid
+
+// The configuration on a real squid: go test -tags squid ./gate. It needs
+// squid-openssl and ip, and root or unprivileged user namespaces; where one is
+// missing it fails.
+
+package gate_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"ai-sandbox/gate"
+	"ai-sandbox/gate/gatetest"
+	"ai-sandbox/policy"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+func TestMain(m *testing.M) { os.Exit(gatetest.Main(m)) }
+
+// A running is a gate under test.
+type running struct {
+	conf  gate.Config
+	addr  string
+	pids  []int
+	ready time.Duration
+}
+
+func freePort(t *testing.T) uint16 {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return uint16(l.Addr().(*net.TCPAddr).Port)
+}
+
+// start runs both squids, as a user without privileges, and waits for their
+// answer to the readiness probe.
+func start(t *testing.T, c gate.Config, change ...func(files map[string][]byte)) *running {
+	t.Helper()
+	squid, err := exec.LookPath("squid")
+	if err != nil {
+		squid, err = exec.LookPath("/usr/sbin/squid")
+	}
+	if err != nil {
+		t.Fatalf("squid-openssl has to be installed for this test: %v", err)
+	}
+	// Not t.TempDir: its parent is root's alone.
+	dir, err := os.MkdirTemp("", "aisb-gate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	c.FrontPort, c.PeekPort = freePort(t), freePort(t)
+	c.Nonce, c.PolicyHash = "n0nce", "sha256:0123"
+	c.Dir, c.Logs = dir+"/conf", dir+"/log"
+	c.Resolvers = []netip.Addr{gatetest.Resolver}
+	files, err := gate.Files(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if files[gate.TLSFile], err = gate.Cert(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range change {
+		f(files)
+	}
+	for name, b := range files {
+		path := filepath.Join(c.Dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(c.Logs, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if os.Getuid() == 0 {
+		attr.Credential = &syscall.Credential{Uid: 1000, Gid: 1000}
+		if err := os.Chown(c.Logs, 1000, 1000); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := &running{conf: c, addr: fmt.Sprintf("127.0.0.1:%d", c.FrontPort)}
+	begin := time.Now()
+	// The front squid asks at its start whether the other one is there, and
+	// takes it for dead for a while when not: in this order, one by one.
+	for _, which := range []struct {
+		conf string
+		port uint16
+	}{{gate.PeekConf, c.PeekPort}, {gate.FrontConf, c.FrontPort}} {
+		cmd := exec.Command(squid, gate.Args(c.Dir, which.conf)...)
+		cmd.SysProcAttr = attr
+		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		r.pids = append(r.pids, cmd.Process.Pid)
+		t.Cleanup(func() {
+			// On SIGTERM it would take two seconds, whatever its
+			// shutdown_lifetime.
+			cmd.Process.Kill()
+			cmd.Wait()
+		})
+		for {
+			if a := probe(which.port); strings.Contains(a, c.ReadyLine()) {
+				break
+			} else if a != "" {
+				t.Fatalf("port %d is not the gate's: %q", which.port, a)
+			}
+			if time.Since(begin) > 10*time.Second {
+				logs := ""
+				for _, l := range []string{"front", "peek"} {
+					b, _ := os.ReadFile(c.Logs + "/" + l + ".cache.log")
+					logs += string(b)
+				}
+				t.Fatalf("no answer on port %d: %s", which.port, logs)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	r.ready = time.Since(begin)
+	return r
+}
+
+func probe(port uint16) string {
+	c, err := net.Dial("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return ""
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(time.Second))
+	fmt.Fprintf(c, "GET http://%s/ HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", gate.ReadyHost, gate.ReadyHost)
+	b, _ := io.ReadAll(c)
+	return string(b)
+}
+
+func TestConformance(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	gatetest.Zone(w)
+	g := start(t, gate.Config{Allow: gatetest.Allow, AllowPrivate: gatetest.AllowPrivate})
+	t.Logf("both squids answered %v after they were started", g.ready)
+	gatetest.Run(t, w, g.addr)
+	for _, l := range []string{"front.cache.log", "peek.cache.log"} {
+		b, _ := os.ReadFile(g.conf.Logs + "/" + l)
+		if strings.Contains(string(b), "ERROR") || strings.Contains(string(b), "WARNING") {
+			t.Errorf("%s: %s", l, b)
+		}
+	}
+}
+
+// row is the one of that name.
+func row(t *testing.T, addr, name string) gatetest.Row {
+	t.Helper()
+	for _, r := range gatetest.Rows(addr) {
+		if r.Name == name {
+			return r
+		}
+	}
+	t.Fatalf("no row %q", name)
+	return gatetest.Row{}
+}
+
+// TestEachControlCounts takes the controls away one by one: the row that each is
+// there for has to go red, or it proves nothing.
+func TestEachControlCounts(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	gatetest.Zone(w)
+	for _, m := range []struct{ name, old, new, red string }{
+		{"sni", "ssl_bump terminate all why_sni", "ssl_bump splice all", "sni no"},
+		{"no sni", "ssl_bump terminate no_sni why_nosni", "", "sni none"},
+		{"not tls", "on_unsupported_protocol respond all why_nottls", "on_unsupported_protocol tunnel all", "ssh in 443"},
+		{"sni by port", "acl sni any-of sni_0", "acl sni any-of sni_0_names sni_1_names sni_2_names sni_3_names sni_0", "sni of other port"},
+		{"private", "http_access deny private !inward why_private", "", "get inward ten"},
+		{"private of v6", "fc00::/7", "", "get inward ula"},
+		{"private by nat64", "64:ff9b::7f00:0/104", "", "get inward nat64"},
+		{"private by 6to4", "2002:7f00::/24", "", "get inward sixtofour"},
+		{"link-local", "http_access deny linklocal !spelled why_address", "", "get inward metadata"},
+		{"link-local for private names", "deny linklocal !spelled", "deny linklocal !inward", "get metadata by private name"},
+		{"no reverse lookup", "dstdomain -n", "dstdomain", "get address with ptr"},
+		{"addresses only spelled out", "dst -n", "dst", "get name at listed address"},
+		{"failed lookup", "allow listed anyip", "allow listed", "get servfail"},
+		{"name before lookup", "http_access deny !listed why_name", "", "get no"},
+		{"name before its address", "http_access deny !listed why_name", "http_access deny private why_private\nhttp_access deny !listed why_name", "get no"},
+		{"bytes of a host", "http_access deny !hostname why_name", "", "get percent nul wild"},
+		{"manager", "http_access deny manager why_manager", "", "manager via listed host"},
+		{"scheme", "http_access deny !opens !web why_scheme", "", "get https url"},
+	} {
+		t.Run(strings.ReplaceAll(m.name, " ", "_"), func(t *testing.T) {
+			config := gate.Config{Allow: gatetest.Allow, AllowPrivate: gatetest.AllowPrivate}
+			changed := false
+			g := start(t, config, func(files map[string][]byte) {
+				for _, name := range []string{gate.FrontConf, gate.PeekConf} {
+					s := strings.ReplaceAll(string(files[name]), m.old, m.new)
+					// "acl NAME dst" without a value is an error.
+					changed = changed || s != string(files[name])
+					files[name] = []byte(s)
+				}
+			})
+			if !changed {
+				t.Fatalf("%q is not in the configuration", m.old)
+			}
+			if r := row(t, g.addr, "get"); r.Judge(w, g.addr) != nil {
+				t.Fatal("nothing passes at all")
+			}
+			if err := row(t, g.addr, m.red).Judge(w, g.addr); err == nil {
+				t.Errorf("row %q stays green without this control", m.red)
+			}
+		})
+	}
+}
+
+// TestRebinding: a name whose answer changes between the check and the
+// connection leads nowhere inward.
+func TestRebinding(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	gatetest.Zone(w)
+	const public, inward = "198.51.100.11", "127.0.0.9"
+	var lookups atomic.Int32
+	w.SetFunc("flap.wild.test", func(q dnsmessage.Type) gatetest.Answer {
+		if q != dnsmessage.TypeA {
+			return gatetest.Answer{}
+		}
+		if lookups.Add(1)%2 == 0 {
+			return gatetest.Answer{Addrs: []string{inward}}
+		}
+		return gatetest.Answer{Addrs: []string{public}}
+	})
+	// The shortest life of an answer that squid has, so that many lookups
+	// fall into the test.
+	g := start(t, gate.Config{Allow: gatetest.Allow}, func(files map[string][]byte) {
+		for _, n := range []string{gate.FrontConf, gate.PeekConf} {
+			files[n] = []byte(strings.ReplaceAll(string(files[n]), "negative_dns_ttl 5 seconds", "negative_dns_ttl 1 second"))
+		}
+	})
+	w.Reset()
+	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); {
+		for _, r := range []gatetest.Row{
+			{Send: "GET http://flap.wild.test/ HTTP/1.1\r\nHost: flap.wild.test\r\nConnection: close\r\n\r\n"},
+			{Send: "CONNECT flap.wild.test:443 HTTP/1.1\r\n\r\n", Inside: gatetest.Inside{TLS: true, SNI: "flap.wild.test"}},
+		} {
+			r.Exchange(g.addr)
+		}
+	}
+	// A client that lets the first answer expire before it says hello.
+	for range 3 {
+		r := gatetest.Row{Send: "CONNECT flap.wild.test:443 HTTP/1.1\r\n\r\n", Inside: gatetest.Inside{TLS: true, SNI: "flap.wild.test", Wait: 1500 * time.Millisecond}}
+		r.Exchange(g.addr)
+		r = gatetest.Row{Send: "CONNECT flap.wild.test:80 HTTP/1.1\r\n\r\n", Inside: gatetest.Inside{Raw: "GET / HTTP/1.0\r\n\r\n", Wait: 1500 * time.Millisecond}}
+		r.Exchange(g.addr)
+	}
+	good := 0
+	for _, h := range w.Hits() {
+		if strings.HasPrefix(h.At, inward) {
+			t.Fatalf("rebound to %s", h.At)
+		}
+		good++
+	}
+	if good < 10 || lookups.Load() < 10 {
+		t.Fatalf("%d connections and %d lookups are too few to show anything", good, lookups.Load())
+	}
+	t.Logf("%d connections, %d lookups", good, lookups.Load())
+}
+
+// TestSaysNothing: neither the far server nor the sandbox learns about the
+// host, and no query string is written down.
+func TestSaysNothing(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	gatetest.Zone(w)
+	g := start(t, gate.Config{Allow: gatetest.Allow})
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, send := range []string{
+		"GET http://ok.test/path?secret=CANARY HTTP/1.1\r\nHost: ok.test\r\nX-Forwarded-For: 192.0.2.1\r\nConnection: close\r\n\r\n",
+		"GET http://no.test/path?secret=CANARY HTTP/1.1\r\nHost: no.test\r\nConnection: close\r\n\r\n",
+		"GET http://servfail.wild.test/path?secret=CANARY HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+		"CONNECT no.test:443 HTTP/1.1\r\n\r\n",
+		"GET /?secret=CANARY HTTP/1.1\r\nHost: no.test\r\n\r\n",
+		"nonsense\r\n\r\n",
+	} {
+		w.Reset()
+		_, got, _ := gatetest.Row{Send: send}.Exchange(g.addr)
+		for _, h := range w.Hits() {
+			got += "\n" + h.Data
+		}
+		for _, word := range []string{host, "squid/", "Via:", "X-Forwarded-For", "X-Cache", "127.0.0.1", "1000", "proxy", "webmaster", "root"} {
+			if word != "localhost" && strings.Contains(got, word) {
+				t.Errorf("%q: %q is said in %q", send, word, got)
+			}
+		}
+	}
+	logs, err := filepath.Glob(g.conf.Logs + "/*")
+	if err != nil || len(logs) < 4 {
+		t.Fatalf("logs: %q %v", logs, err)
+	}
+	for _, l := range logs {
+		b, err := os.ReadFile(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(b), "CANARY") {
+			t.Errorf("%s holds a query string: %s", l, b)
+		}
+	}
+}
+
+// TestStreams: an answer that comes bit by bit is passed on bit by bit.
+func TestStreams(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	gatetest.Zone(w)
+	g := start(t, gate.Config{Allow: gatetest.Allow})
+	c, err := net.Dial("tcp", g.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	io.WriteString(c, "GET http://ok.test/stream HTTP/1.1\r\nHost: ok.test\r\n\r\n")
+	r := bufio.NewReader(c)
+	for _, want := range []string{"data: 1", "data: 2"} {
+		for {
+			line, err := r.ReadString('\n')
+			if err != nil {
+				t.Fatalf("waiting for %q: %v", want, err)
+			}
+			if strings.TrimSpace(line) == want {
+				break
+			}
+		}
+		if want == "data: 1" {
+			w.Release <- struct{}{}
+		}
+	}
+}
+
+// TestHalfClose holds still what squid does with a client that shuts its writing
+// side: the tunnel ends and the rest of the answer is lost (docs say so).
+func TestHalfClose(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	gatetest.Zone(w)
+	g := start(t, gate.Config{Allow: gatetest.Allow})
+	c, err := net.Dial("tcp", g.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	io.WriteString(c, "CONNECT ok.test:80 HTTP/1.1\r\n\r\n")
+	io.WriteString(c, "GET /stream HTTP/1.1\r\nHost: ok.test\r\n\r\n")
+	r := bufio.NewReader(c)
+	for line := ""; line != "data: 1\n"; {
+		if line, err = r.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	// squid ends its side before the far server writes any more.
+	rest, err := io.ReadAll(r)
+	w.Release <- struct{}{}
+	if err != nil || strings.Contains(string(rest), "data: 2") {
+		t.Errorf("after the half-close: %q, %v; squid has changed, and so must docs/networking.md", rest, err)
+	}
+}
+
+// TestPeekGone: without the peeking squid no tunnel opens; the front one does
+// not go there by itself.
+func TestPeekGone(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	gatetest.Zone(w)
+	g := start(t, gate.Config{Allow: gatetest.Allow})
+	r := row(t, g.addr, "connect")
+	if err := r.Judge(w, g.addr); err != nil {
+		t.Fatal(err)
+	}
+	syscall.Kill(g.pids[0], syscall.SIGKILL)
+	w.Reset()
+	status, got, _ := r.Exchange(g.addr)
+	if status == 200 || len(w.Hits()) > 0 {
+		t.Errorf("status %d %q, hits %+v", status, got, w.Hits())
+	}
+}
+
+// TestOneProcessEach: no helper runs, and none is left.
+func TestOneProcessEach(t *testing.T) {
+	g := start(t, gate.Config{Allow: gatetest.Allow})
+	for _, pid := range g.pids {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(b) > 0 {
+			t.Errorf("squid %d has children: %s", pid, b)
+		}
+	}
+}
+
+// TestEmptyList: nothing passes, and the gate still answers.
+func TestEmptyList(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	gatetest.Zone(w)
+	g := start(t, gate.Config{})
+	for _, name := range []string{"get", "connect", "get address", "get private"} {
+		w.Reset()
+		status, got, _ := row(t, g.addr, name).Exchange(g.addr)
+		if status != 403 || len(w.Hits()) > 0 || len(w.Queries()) > 0 {
+			t.Errorf("%s: status %d %q, hits %+v, lookups %q", name, status, got, w.Hits(), w.Queries())
+		}
+	}
+}
+
+// TestSuggestions: what the log says would let a host through, does.
+func TestSuggestions(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	gatetest.Zone(w)
+	names := []string{"get no", "connect no", "get no prefix", "connect 8443 of other", "sni no", "get address with ptr", "get v6 unlisted",
+		"get listed address that is private", "get metadata", "get inward ten", "connect inward loopback", "get inward metadata", "get servfail"}
+	g := start(t, gate.Config{Allow: gatetest.Allow})
+	for _, n := range names {
+		if err := row(t, g.addr, n).Judge(w, g.addr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// squid writes a line when it is done with a request, which is after
+	// its client is.
+	refused := readRefused(t, g)
+	for end := time.Now().Add(5 * time.Second); len(refused) < len(names)-1 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+		refused = readRefused(t, g)
+	}
+	c := gate.Config{Allow: gatetest.Allow}
+	var flags []string
+	for _, h := range refused {
+		flags = append(flags, fmt.Sprintf("%d %s|%s", h.Count, h.AllowFlag, h.Why))
+		flag, entry, ok := strings.Cut(h.AllowFlag, " ")
+		if !ok {
+			continue
+		}
+		e, err := policy.ParseEntry(entry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if flag == "--allow" {
+			c.Allow = append(c.Allow, e)
+		} else {
+			c.AllowPrivate = append(c.AllowPrivate, e)
+		}
+	}
+	want := []string{
+		"2 --allow canary.no.test|", "1 --allow notok.test|", "1 --allow ok.test:8443|", "1 --allow 198.51.100.41|", "1 --allow [2001:db8::41]|",
+		"1 --allow-private 10.1.2.3|", "1 --allow-private 169.254.169.254|", "1 --allow-private ten.wild.test|", "1 --allow-private loopback.wild.test|",
+		"1 |it leads to an address that opens only when --allow-private spells it out", "1 |it does not resolve", "1 --allow no.test|",
+	}
+	for i := range want {
+		want[i] = strings.ReplaceAll(want[i], "[2001:db8::41]", "2001:db8::41")
+	}
+	if !slices.Equal(flags, want) {
+		t.Errorf("refused:\n%s\nwant:\n%s", strings.Join(flags, "\n"), strings.Join(want, "\n"))
+	}
+	g = start(t, c)
+	for _, n := range names[:len(names)-2] {
+		w.Reset()
+		row(t, g.addr, n).Exchange(g.addr)
+		if len(w.Hits()) == 0 {
+			t.Errorf("%s: still refused with its entry", n)
+		}
+	}
+}
+
+func readRefused(t *testing.T, g *running) []gate.RefusedHost {
+	t.Helper()
+	var all []gate.Decision
+	for _, name := range []string{gate.FrontLog, gate.PeekLog} {
+		f, err := os.Open(filepath.Join(g.conf.Logs, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		list, err := gate.ParseLog(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, list...)
+	}
+	return gate.Refused(all)
+}
