@@ -1,0 +1,121 @@
+// Package firewall turns a spec.Firewall into a ruleset as plain values, and
+// prints those in nft's syntax. It is pure: it talks to no kernel.
+//
+// Everything is refused but loopback, and, when gated, TCP to the gate's
+// address and port with the replies of those connections.
+package firewall
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"ai-sandbox/entrypoint/spec"
+)
+
+// Table is the name of our one table, of family inet.
+const Table = "aisb"
+
+// A Ruleset is the whole ruleset of the network namespace: one table of family
+// inet, and no other.
+type Ruleset struct {
+	Table  string
+	Chains []Chain
+}
+
+// A Chain is a base chain of type filter, priority filter and policy drop.
+type Chain struct {
+	// Name is also the hook's: "input", "forward" or "output".
+	Name  string
+	Rules []Rule
+}
+
+// A Verdict is what a rule does with a packet that it matches.
+type Verdict string
+
+// The verdicts. Reject answers with an ICMP port unreachable, so that a tool
+// fails at once instead of waiting.
+const (
+	Accept Verdict = "accept"
+	Reject Verdict = "reject"
+)
+
+// A Rule matches what fits every field that is set.
+type Rule struct {
+	InIface  string
+	OutIface string
+	// Src and Dst are IPv4 addresses.
+	Src netip.Addr
+	Dst netip.Addr
+	// TCPSrc and TCPDst are ports; one that is set means TCP.
+	TCPSrc uint16
+	TCPDst uint16
+	// Established matches packets of a connection that was answered before.
+	Established bool
+	Counter     bool
+	Verdict     Verdict
+}
+
+// Build returns the ruleset for f.
+func Build(f spec.Firewall) (Ruleset, error) {
+	input := []Rule{{InIface: "lo", Verdict: Accept}}
+	output := []Rule{{OutIface: "lo", Verdict: Accept}}
+	switch f.Mode {
+	case spec.ModeNone:
+	case spec.ModeGated:
+		gate, err := netip.ParseAddr(f.GateAddr)
+		if err != nil || !gate.Is4() || gate.IsUnspecified() || f.GatePort == 0 {
+			return Ruleset{}, fmt.Errorf("%q port %d is not a gate's address and port", f.GateAddr, f.GatePort)
+		}
+		input = append(input, Rule{Src: gate, TCPSrc: f.GatePort, Established: true, Verdict: Accept})
+		output = append(output, Rule{Dst: gate, TCPDst: f.GatePort, Verdict: Accept})
+	default:
+		return Ruleset{}, fmt.Errorf("unknown firewall mode %q", f.Mode)
+	}
+	output = append(output, Rule{Counter: true, Verdict: Reject})
+	return Ruleset{
+		Table: Table,
+		Chains: []Chain{
+			{Name: "input", Rules: input},
+			{Name: "forward"},
+			{Name: "output", Rules: output},
+		},
+	}, nil
+}
+
+// Text is r as `nft list ruleset` shows it before any packet has passed.
+func (r Ruleset) Text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "table inet %s {\n", r.Table)
+	for i, c := range r.Chains {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "\tchain %s {\n\t\ttype filter hook %s priority filter; policy drop;\n", c.Name, c.Name)
+		for _, rule := range c.Rules {
+			fmt.Fprintf(&b, "\t\t%s\n", rule)
+		}
+		b.WriteString("\t}\n")
+	}
+	b.WriteString("}\n")
+	return b.String()
+}
+
+// String is the rule in nft's syntax.
+func (r Rule) String() string {
+	var w []string
+	add := func(is bool, format string, args ...any) {
+		if is {
+			w = append(w, fmt.Sprintf(format, args...))
+		}
+	}
+	add(r.InIface != "", "iifname %q", r.InIface)
+	add(r.OutIface != "", "oifname %q", r.OutIface)
+	add(r.Src.IsValid(), "ip saddr %s", r.Src)
+	add(r.Dst.IsValid(), "ip daddr %s", r.Dst)
+	add(r.TCPSrc != 0, "tcp sport %d", r.TCPSrc)
+	add(r.TCPDst != 0, "tcp dport %d", r.TCPDst)
+	add(r.Established, "ct state established")
+	add(r.Counter, "counter packets 0 bytes 0")
+	return strings.Join(append(w, string(r.Verdict)), " ")
+}

@@ -1,0 +1,83 @@
+// Two looks at the network beyond the ruleset: what devices there are, and that
+// a packet really is refused.
+
+package entrypoint
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"ai-sandbox/entrypoint/spec"
+)
+
+// discard is RFC 863's port, where nothing answers.
+const discard = 9
+
+// checkDevices refuses a network with more ways out than the one that was asked
+// for. Devices that are down do not count: some kernels put their tunnels into
+// every new namespace, and nobody inside can bring one up.
+func checkDevices(mode string) error {
+	table, err := os.ReadFile("/proc/self/net/dev")
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var up []string
+	for line := range strings.Lines(string(table)) {
+		name, _, ok := strings.Cut(line, ":")
+		name = strings.TrimSpace(name)
+		if !ok || name == "lo" {
+			continue // the two lines of headings have no colon
+		}
+		ifr, err := unix.NewIfreq(name)
+		if err != nil {
+			return err
+		}
+		if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, ifr); err != nil {
+			return fmt.Errorf("flags of %s: %w", name, err)
+		}
+		if ifr.Uint16()&unix.IFF_UP != 0 {
+			up = append(up, name)
+		}
+	}
+	most := 0
+	if mode == spec.ModeGated {
+		most = 1
+	}
+	if len(up) > most {
+		return fmt.Errorf("devices %q are up, where mode %s has %d", up, mode, most)
+	}
+	return nil
+}
+
+// probe sends one datagram where nothing may go. Without a route (mode none)
+// there is nothing to try.
+func probe(f spec.Firewall) error {
+	if f.Mode != spec.ModeGated {
+		return nil
+	}
+	addr, err := netip.ParseAddr(f.GateAddr)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	// The verdict of the output hook is the call's own result.
+	err = unix.Sendto(fd, nil, 0, &unix.SockaddrInet4{Port: discard, Addr: addr.As4()})
+	if !errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("a datagram past the gate was not refused (%v)", err)
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+// The role in the sandbox's container: controls first, then the command.
+
+package entrypoint
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ai-sandbox/entrypoint/firewall"
+	"ai-sandbox/entrypoint/netfilter"
+	"ai-sandbox/entrypoint/seccomp"
+	"ai-sandbox/entrypoint/spec"
+)
+
+// sandboxUID owns the FIFOs, before there is a Spec that says so.
+const sandboxUID = 1000
+
+// exitOrphan is our exit code when the host is gone: nobody reads it.
+const exitOrphan = 128 + int(unix.SIGKILL)
+
+// errGone: the host is gone.
+var errGone = errors.New("the host is gone")
+
+// stopped: a signal ended us before there was a command.
+type stopped struct{ sig syscall.Signal }
+
+func (s stopped) Error() string { return "stopped by " + s.sig.String() }
+
+// A session is one run of the role.
+type session struct {
+	*channel
+	signals chan os.Signal
+}
+
+func runSession(began time.Time) int {
+	s := &session{signals: make(chan os.Signal, 64)}
+	signal.Notify(s.signals, forwarded()...)
+	err := closeInherited()
+	if err != nil {
+		say("%v", err)
+		return spec.ExitUnenforced
+	}
+	if s.channel, err = openChannel(spec.Dir, sandboxUID); err != nil {
+		say("control channel: %v", err)
+		return spec.ExitUnenforced
+	}
+	sp, err := s.enforce(began)
+	if err == nil {
+		err = s.waitGo()
+	}
+	var no *refusal
+	var stop stopped
+	switch {
+	case err == nil:
+		return s.run(sp)
+	case errors.As(err, &no):
+		// The host may be gone; the sentence and the code are there anyway.
+		_ = spec.WriteFrame(s.out, spec.ToHost{Refused: &no.Refused})
+		say("%v", err)
+		return no.Code
+	case errors.As(err, &stop):
+		return 128 + int(stop.sig)
+	}
+	say("%v", err)
+	return exitOrphan
+}
+
+// next waits for a frame.
+func (s *session) next() (spec.ToGuest, error) {
+	for {
+		select {
+		case f, ok := <-s.frames:
+			switch {
+			case !ok:
+				return spec.ToGuest{}, errGone
+			case f.err != nil:
+				return spec.ToGuest{}, badSpec(f.err)
+			case f.Signal != 0 && ends(syscall.Signal(f.Signal)):
+				return spec.ToGuest{}, stopped{syscall.Signal(f.Signal)}
+			case f.Signal != 0:
+				continue
+			}
+			return f.ToGuest, nil
+		case sig := <-s.signals:
+			if n := sig.(syscall.Signal); ends(n) {
+				return spec.ToGuest{}, stopped{n}
+			}
+		}
+	}
+}
+
+// ends tells which signals end us while there is no command yet.
+func ends(sig syscall.Signal) bool {
+	switch sig {
+	case unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGKILL:
+		return true
+	}
+	return false
+}
+
+func badSpec(err error) error {
+	return &refusal{spec.Refused{Code: spec.ExitBadSpec, Control: "spec", Reason: err.Error()}}
+}
+
+// enforce reads the Spec, installs every control, reads each back, and says so.
+func (s *session) enforce(began time.Time) (*spec.Spec, error) {
+	asked := time.Now()
+	f, err := s.next()
+	if err != nil {
+		return nil, err
+	}
+	waited := time.Since(asked)
+	if f.Spec == nil {
+		return nil, badSpec(errors.New("the first frame is not a spec"))
+	}
+	sp := f.Spec
+	if err := spec.Validate(*sp); err != nil {
+		return nil, badSpec(err)
+	}
+
+	rules, err := firewall.Build(sp.Firewall)
+	if err != nil {
+		return nil, badSpec(err)
+	}
+	if err := netfilter.Apply(rules); err != nil {
+		return nil, refuse("ruleset", err)
+	}
+	if err := tamper(rules); err != nil {
+		return nil, refuse("ruleset", err)
+	}
+	if err := netfilter.Verify(rules); err != nil {
+		return nil, refuse("ruleset", err)
+	}
+	if err := checkDevices(sp.Firewall.Mode); err != nil {
+		return nil, refuse("network", err)
+	}
+	if err := checkMounts(sp); err != nil {
+		return nil, refuse("mounts", err)
+	}
+
+	if err := drop(sp.UID, sp.GID); err != nil {
+		return nil, refuse("capabilities", err)
+	}
+	want := dropped(sp.UID, sp.GID)
+	if err := checkThreads(want); err != nil {
+		return nil, refuse("capabilities", err)
+	}
+	// What the privileges are gone for has to fail now. This comes before the
+	// filter, which would answer in the kernel's place.
+	if err := netfilter.CheckShut(rules.Table); err != nil {
+		return nil, refuse("capabilities", err)
+	}
+	if err := probe(sp.Firewall); err != nil {
+		return nil, refuse("ruleset", err)
+	}
+	filters, err := filterCount()
+	if err != nil {
+		return nil, refuse("seccomp", err)
+	}
+	if err := seccomp.Install(); err != nil {
+		return nil, refuse("seccomp", err)
+	}
+	want["Seccomp"] = "2"
+	want["Seccomp_filters"] = fmt.Sprint(filters + 1)
+	if err := checkThreads(want); err != nil {
+		return nil, refuse("seccomp", err)
+	}
+
+	took := time.Since(began) - waited
+	return sp, s.send(spec.ToHost{Enforced: &spec.Enforced{Micros: took.Microseconds()}})
+}
+
+// waitGo waits until the host says that the gate is up and the FIFOs' names are
+// gone, and checks the latter.
+func (s *session) waitGo() error {
+	f, err := s.next()
+	if err != nil {
+		return err
+	}
+	if !f.Go {
+		return badSpec(errors.New("the second frame is not go"))
+	}
+	return refuse("channel", namesGone(spec.Dir))
+}
+
+// send fails only when the host is gone.
+func (s *session) send(f spec.ToHost) error {
+	if err := spec.WriteFrame(s.out, f); err != nil {
+		return fmt.Errorf("%w: %w", errGone, err)
+	}
+	return nil
+}

@@ -1,0 +1,33 @@
+//go:build aisb_testhook
+
+// The fault that end-to-end tests ask for: what happens to the ruleset between
+// its installation and its proof. Programs are never built with this tag but
+// for those tests.
+
+package entrypoint
+
+import (
+	"os"
+	"strings"
+
+	"ai-sandbox/entrypoint/firewall"
+	"ai-sandbox/entrypoint/netfilter"
+)
+
+// fault is read before the environment is cleared.
+var fault = os.Getenv("AISB_TEST_TAMPER")
+
+// tamperFile is the fault's name in the image, for runtimes that pass no
+// environment.
+const tamperFile = "/etc/aisb/testhook"
+
+func tamper(r firewall.Ruleset) error {
+	if fault == "" {
+		text, err := os.ReadFile(tamperFile)
+		if err != nil {
+			return nil // no fault is asked for
+		}
+		fault = strings.TrimSpace(string(text))
+	}
+	return netfilter.Tamper(r, fault)
+}
