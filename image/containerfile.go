@@ -1,0 +1,149 @@
+// The Containerfile of a recipe.
+
+package image
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// packageForm is Debian's rule for package names (policy manual, 5.6.1).
+var packageForm = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+$`)
+
+// tidy takes out what package installation leaves behind that differs from one
+// build to the next, or that only a package manager in use would read. What is
+// left is the same for the same packages.
+const tidy = `    find / -xdev -type f -perm /6000 -exec chmod a-s {} +; \
+    apt-get clean; \
+    rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/ldconfig /var/cache/debconf/*-old \
+        /var/lib/dpkg/*-old /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /etc/machine-id \
+        /etc/ssl/private/ssl-cert-snakeoil.key /tmp/* /var/tmp/*; \
+    find /var/log -type f -delete`
+
+// containerfile is ordered by how rarely a part changes: a new entrypoint makes
+// only the last layer anew. It sets no ENTRYPOINT, ENV, USER or VOLUME: how an
+// image is run is the policy's to say. The ": name;" that each RUN begins with
+// does nothing; it is what people are shown of the step (see StepName).
+func (r Recipe) containerfile() (string, error) {
+	from, err := r.Base.from()
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	line := func(format string, a ...any) { fmt.Fprintf(&b, format+"\n", a...) }
+
+	line("# Made by ai-sandbox. The image's tag is the hash of this text and of the")
+	line("# files that are copied; the Node tarball is in it by its checksum.")
+	line("FROM %s", from)
+	if r.CA != nil {
+		line("")
+		line("COPY extra-ca.pem %s", ExtraCAPath)
+		if r.Kind == KindSandbox {
+			line("COPY ca/ /usr/local/share/ca-certificates/")
+		}
+	}
+	line("")
+	r.aptLayer(line)
+	if r.Kind == KindSandbox {
+		line("")
+		r.nodeLayer(line)
+		line("")
+		r.harnessLayer(line)
+		line("")
+		line("COPY hosts resolv.conf /etc/")
+	}
+	line("")
+	line("COPY --chown=0:0 --chmod=0755 aisb-entrypoint %s", EntrypointPath)
+	return b.String(), nil
+}
+
+func (r Recipe) aptLayer(line func(string, ...any)) {
+	user, home := "sandbox", HomeDir
+	if r.Kind == KindGate {
+		user, home = "aisb", "/"
+	}
+	get := "apt-get -q"
+	line(`RUN : Debian packages; set -eu; \`)
+	line(`    export DEBIAN_FRONTEND=noninteractive; \`)
+	if r.CA != nil {
+		// The base need not have any CA yet, and the mirror may be behind TLS.
+		line(`    { cat /etc/ssl/certs/ca-certificates.crt 2>/dev/null || :; cat %s; } >/tmp/ca.pem; \`, ExtraCAPath)
+		get += " -o Acquire::https::CaInfo=/tmp/ca.pem"
+	}
+	line(`    %s update; \`, get)
+	line(`    %s install -y --no-install-recommends \`, get)
+	packages := slices.Sorted(slices.Values(r.apt()))
+	for i, p := range packages {
+		end := ` \`
+		if i == len(packages)-1 {
+			end = `; \`
+		}
+		line(`        %s%s`, p, end)
+	}
+	if r.Kind == KindSandbox {
+		if r.CA != nil {
+			line(`    update-ca-certificates; \`)
+		}
+		line(`    ln -s fdfind /usr/bin/fd; \`)
+	}
+	// A base may have a user of this number or name already.
+	for _, file := range []string{"passwd", "group"} {
+		line(`    sed -i -E '/^(%s:|[^:]*:[^:]*:%d:)/d' /etc/%s; \`, user, UID, file)
+	}
+	line(`    echo '%s:*:%d:%d::%s:/bin/bash' >>/etc/passwd; \`, user, UID, GID, home)
+	line(`    echo '%s:*:%d:' >>/etc/group; \`, user, GID)
+	if r.Kind == KindSandbox {
+		line(`    rm -rf %s; \`, HomeDir)
+		line(`    install -d -o %d -g %d -m 0700 %s; \`, UID, GID, HomeDir)
+		line(`    install -d -o %d -g %d -m 0755 %s; \`, UID, GID, ProjectDir)
+	} else {
+		line(`    install -d -m 0755 /etc/aisb/gate; \`)
+		line(`    install -d -o %d -g %d -m 0755 /var/log/aisb; \`, UID, GID)
+	}
+	line(`    find /run -mindepth 1 -maxdepth 1 ! -name .containerenv ! -name secrets -exec rm -rf {} +; \`)
+	line(`    install -d -m 0755 /etc/aisb /run/aisb; \`)
+	line(`    dpkg-query -W -f 'deb ${Package} ${Version} ${Architecture}\n' >%s; \`, ManifestPath)
+	line(tidy)
+}
+
+// nodeLayer unpacks the tarball without leaving it in a layer, after a last look
+// at its checksum. The mount's z is for SELinux.
+func (r Recipe) nodeLayer(line func(string, ...any)) {
+	line(`RUN --mount=type=bind,source=%s,target=/tmp/%[1]s,z : Node; set -eu; \`, TarballName)
+	line(`    echo '%s  /tmp/%s' | sha256sum -c -; \`, r.Node.SHA256, TarballName)
+	line(`    tar -xJf /tmp/%s -C /usr/local --strip-components=1 --no-same-owner; \`, TarballName)
+	line(`    rm -f /usr/local/CHANGELOG.md /usr/local/README.md; \`)
+	line(`    test "$(node --version)" = v%s; \`, r.Node.Version)
+	line(`    echo 'node %s' >>%s`, r.Node.Version, ManifestPath)
+}
+
+// harnessLayer installs exactly what the lock file says, each package checked
+// against its integrity hash, and runs none of their scripts.
+func (r Recipe) harnessLayer(line func(string, ...any)) {
+	line(`COPY harness/ %s/`, harnessDir)
+	line(`RUN : %s with its packages; set -eu; \`, harnessName)
+	line(`    cd %s; \`, harnessDir)
+	if r.CA != nil {
+		line(`    export NODE_EXTRA_CA_CERTS=%s; \`, ExtraCAPath)
+	}
+	line(`    npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --cache=/tmp/npm --logs-max=0; \`)
+	line(`    ln -s %s/node_modules/.bin/%s /usr/local/bin/%[2]s; \`, harnessDir, harnessName)
+	line(`    node -p 'Object.entries(require("./package-lock.json").packages).filter(([k]) => k).map(([k, p]) => "npm " + (p.name ?? k.split("node_modules/").pop()) + " " + p.version).join("\n")' >>%s; \`, ManifestPath)
+	line(`    rm -rf /tmp/* /root/.npm`)
+}
+
+// stepForm finds the name that a RUN of ours has.
+var stepForm = regexp.MustCompile(`^RUN (?:--[^ ]+ )*: ([^;]+);`)
+
+// StepName is what to show people of an instruction of a Containerfile of ours.
+func StepName(instruction string) string {
+	if m := stepForm.FindStringSubmatch(instruction); m != nil {
+		return m[1]
+	}
+	if strings.HasPrefix(instruction, "LABEL ") {
+		return "LABEL"
+	}
+	return instruction
+}
