@@ -1,0 +1,215 @@
+// Building images: what imagebuild asks of podman.
+
+package podman
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containers/buildah/define"
+	"github.com/containers/podman/v5/pkg/bindings/containers"
+	"github.com/containers/podman/v5/pkg/bindings/images"
+	"github.com/containers/podman/v5/pkg/domain/entities/types"
+	"github.com/containers/podman/v5/pkg/specgen"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
+	"ai-sandbox/image"
+)
+
+var _ imagebuild.Builder = (*Client)(nil)
+
+// cleanupTime bounds what is undone after the caller's context has ended.
+const cleanupTime = 30 * time.Second
+
+// BuildImage builds the image in b.Dir without giving it a name, and returns its
+// id. The base is fetched if podman does not have it, and never replaced by what
+// its registry has today.
+func (c *Client) BuildImage(ctx context.Context, b imagebuild.Build) (string, error) {
+	conn, done := c.with(ctx)
+	defer done()
+	out := &buildOutput{log: b.Log, step: b.Step}
+	report, err := images.Build(conn, []string{filepath.Join(b.Dir, "Containerfile")}, buildOptions(b, out))
+	err = errors.Join(err, out.close())
+	// The bindings return no error when the context ends.
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
+	if err != nil {
+		return "", err
+	}
+	// The bindings take any line that begins with 12 hex digits for the id, a
+	// program's output too: only an image with our label is ours.
+	img, err := images.GetImage(conn, report.ID, nil)
+	if err != nil {
+		return "", fmt.Errorf("look at what was built: %w", err)
+	}
+	if want := b.Labels[image.LabelRecipe]; want == "" || img.Labels[image.LabelRecipe] != want {
+		return "", fmt.Errorf("podman names %.12s as what it built, which is another image", report.ID)
+	}
+	return img.ID, nil
+}
+
+// buildOptions is everything that a build is asked with. Layers are kept, so
+// that a build which differs in the entrypoint makes one layer.
+func buildOptions(b imagebuild.Build, out io.Writer) types.BuildOptions {
+	labels := make([]string, 0, len(b.Labels))
+	for k, v := range b.Labels {
+		labels = append(labels, k+"="+v)
+	}
+	// Sorted: the cache compares the instruction that they become.
+	slices.Sort(labels)
+	return types.BuildOptions{BuildOptions: define.BuildOptions{
+		ContextDirectory:        b.Dir,
+		Labels:                  labels,
+		NoCache:                 b.NoCache,
+		Layers:                  true,
+		PullPolicy:              define.PullIfMissing,
+		OutputFormat:            define.OCIv1ImageManifest,
+		RemoveIntermediateCtrs:  true,
+		ForceRmIntermediateCtrs: true,
+		Out:                     out,
+		CommonBuildOpts: &define.CommonBuildOptions{
+			// A proxy that podman's service needs is needed by apt and npm,
+			// and stays out of the image.
+			HTTPProxy: true,
+		},
+	}}
+}
+
+// stepLine is how a build announces a step.
+var stepLine = regexp.MustCompile(`^STEP ([0-9]+)/([0-9]+): (.*)$`)
+
+// buildOutput passes a build's output on to a log, and its steps to a function.
+type buildOutput struct {
+	log  io.Writer
+	step func(imagebuild.Step)
+	line []byte
+	err  error
+}
+
+// maxLine is how much of a line is looked at.
+const maxLine = 64 << 10
+
+func (o *buildOutput) Write(p []byte) (int, error) {
+	if o.err == nil {
+		_, o.err = o.log.Write(p)
+	}
+	for _, c := range p {
+		switch {
+		case c == '\n':
+			o.endLine()
+		case len(o.line) < maxLine:
+			o.line = append(o.line, c)
+		}
+	}
+	return len(p), nil // the bindings do not look
+}
+
+func (o *buildOutput) endLine() {
+	m := stepLine.FindSubmatch(o.line)
+	o.line = o.line[:0]
+	if m == nil || o.step == nil {
+		return
+	}
+	n, _ := strconv.Atoi(string(m[1])) // digits, by stepLine
+	of, _ := strconv.Atoi(string(m[2]))
+	o.step(imagebuild.Step{N: n, Of: of, Text: image.StepName(string(m[3]))})
+}
+
+// close tells of a log that could not be written.
+func (o *buildOutput) close() error {
+	if o.err != nil {
+		return fmt.Errorf("keep the build's output: %w", o.err)
+	}
+	return nil
+}
+
+// ImageExists asks podman's store; no registry is asked.
+func (c *Client) ImageExists(ctx context.Context, id string) (bool, error) {
+	conn, done := c.with(ctx)
+	defer done()
+	ok, err := images.Exists(conn, id, nil)
+	if err != nil {
+		return false, fmt.Errorf("look for image %.12s: %w", id, err)
+	}
+	return ok, nil
+}
+
+// TagImage names an image, taking the name from one that has it.
+func (c *Client) TagImage(ctx context.Context, id, ref string) error {
+	conn, done := c.with(ctx)
+	defer done()
+	repo, tag, ok := strings.Cut(ref, ":")
+	if !ok {
+		return fmt.Errorf("tag image %.12s: %q has no tag", id, ref)
+	}
+	if err := images.Tag(conn, id, tag, repo, nil); err != nil {
+		return fmt.Errorf("tag image %.12s: %w", id, err)
+	}
+	return nil
+}
+
+// RemoveImage removes an image that no container uses and that has no name of
+// somebody else's.
+func (c *Client) RemoveImage(ctx context.Context, id string) error {
+	conn, done := c.with(ctx)
+	defer done()
+	if _, errs := images.Remove(conn, []string{id}, nil); len(errs) > 0 {
+		return fmt.Errorf("remove image %.12s: %w", id, errors.Join(errs...))
+	}
+	return nil
+}
+
+// PrimeImage runs the image's entrypoint once, with no network, under the
+// mapping of users that runs have: podman copies an image's layers the first
+// time that they are mapped so.
+func (c *Client) PrimeImage(ctx context.Context, id string) (err error) {
+	conn, done := c.with(ctx)
+	defer done()
+	created, err := containers.CreateWithSpec(conn, primeSpec(id), nil)
+	if err != nil {
+		return fmt.Errorf("create: %w", err)
+	}
+	defer func() {
+		// The caller's context may have ended.
+		late, cancel := context.WithTimeout(context.WithoutCancel(c.conn), cleanupTime)
+		defer cancel()
+		force := true
+		_, rerr := containers.Remove(late, created.ID, &containers.RemoveOptions{Force: &force})
+		if rerr != nil {
+			err = errors.Join(err, fmt.Errorf("remove container %.12s: %w", created.ID, rerr))
+		}
+	}()
+	if err := containers.Start(conn, created.ID, nil); err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	code, err := containers.Wait(conn, created.ID, nil)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("wait: %w", err)
+	}
+	if code != 0 {
+		return fmt.Errorf("its entrypoint ends with %d where it was only to tell its version", code)
+	}
+	return nil
+}
+
+// primeSpec is a container that tells the entrypoint's version.
+func primeSpec(id string) *specgen.SpecGenerator {
+	s := base(id, "", map[string]string{backend.LabelKind: "prime"})
+	s.Command = []string{"version"}
+	s.User = "0:0"
+	s.NetNS = specgen.Namespace{NSMode: specgen.NoNetwork}
+	return s
+}

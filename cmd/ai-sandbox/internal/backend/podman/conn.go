@@ -1,0 +1,204 @@
+// Package podman is the backend on rootless podman, through its API bindings.
+// It is the only package that imports podman.
+//
+// This file finds the user's podman service, or starts one.
+package podman
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/containers/podman/v5/pkg/bindings"
+	"golang.org/x/sys/unix"
+)
+
+// MinMajor is the oldest podman that pasta's loopback mapping and keep-id work
+// with as needed.
+const MinMajor = 5
+
+// serviceIdle is how long a service that we started stays when nobody uses it,
+// so that the next start is quick.
+const serviceIdle = 5 * time.Minute
+
+// Config is where to find podman on this machine; facts, not choices.
+type Config struct {
+	// Binary is the absolute path of podman.
+	Binary string
+	// UserSocket is where the user's own service would be.
+	UserSocket string
+	// RuntimeDir is ai-sandbox's own directory under XDG_RUNTIME_DIR.
+	RuntimeDir string
+	// Env is the environment of a service that we start.
+	Env []string
+	UID int
+}
+
+// A TooOldError is a podman that is older than MinMajor.
+type TooOldError struct{ Version string }
+
+func (e *TooOldError) Error() string {
+	return fmt.Sprintf("podman %s is too old: install podman %d or newer, or choose the other runtime with --runtime local", e.Version, MinMajor)
+}
+
+// A Client talks to one podman service.
+type Client struct {
+	conn    context.Context // carries the bindings' connection
+	Version string
+}
+
+// Connect reaches the user's podman service, starting one where none is served.
+// A service that is not the user's own (rootful, say) is refused.
+func Connect(ctx context.Context, c Config) (*Client, error) {
+	own := filepath.Join(c.RuntimeDir, "podman.sock")
+	for _, socket := range []string{c.UserSocket, own} {
+		if served(socket) {
+			return connect(ctx, socket, c.UID)
+		}
+	}
+	if err := startService(ctx, c, own); err != nil {
+		return nil, err
+	}
+	return connect(ctx, own, c.UID)
+}
+
+// served tells whether somebody accepts connections at the socket. The bindings
+// would retry a dead one for 0.6 s.
+func served(socket string) bool {
+	conn, err := net.DialTimeout("unix", socket, time.Second)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
+func connect(ctx context.Context, socket string, uid int) (*Client, error) {
+	if err := checkPeer(socket, uid); err != nil {
+		return nil, err
+	}
+	uri := "unix://" + socket
+	conn, err := bindings.NewConnection(ctx, uri)
+	if err != nil {
+		return nil, fmt.Errorf("connect to podman at %s: %w", socket, err)
+	}
+	v := bindings.ServiceVersion(conn)
+	if v.Major < MinMajor {
+		return nil, &TooOldError{Version: v.String()}
+	}
+	return &Client{conn: conn, Version: v.String()}, nil
+}
+
+// checkPeer refuses a service that another user runs: a rootful one would make
+// the container's root the host's.
+func checkPeer(socket string, uid int) error {
+	conn, err := net.DialTimeout("unix", socket, time.Second)
+	if err != nil {
+		return fmt.Errorf("connect to podman at %s: %w", socket, err)
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return fmt.Errorf("look at podman's socket: %w", err)
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return fmt.Errorf("look at podman's socket: %w", err)
+	}
+	if credErr != nil {
+		return fmt.Errorf("look at podman's socket: %w", credErr)
+	}
+	if int(cred.Uid) != uid {
+		return fmt.Errorf("the podman service at %s belongs to uid %d, not to you: stop it, and ai-sandbox starts a rootless one of your own", socket, cred.Uid)
+	}
+	return nil
+}
+
+// startService starts `podman system service` for this user and waits until it
+// answers. Two starts at once make one service: the second waits for the lock
+// and finds it served.
+func startService(ctx context.Context, c Config, socket string) error {
+	if c.Binary == "" {
+		return errors.New("podman is not installed: install podman 5 or newer, or choose the other runtime with --runtime local")
+	}
+	lock, err := os.OpenFile(filepath.Join(c.RuntimeDir, "podman.lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return fmt.Errorf("start podman's service: %w", err)
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("start podman's service: lock: %w", err)
+	}
+	if served(socket) {
+		return nil
+	}
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("start podman's service: %w", err)
+	}
+	logPath := filepath.Join(c.RuntimeDir, "podman.log")
+	log, err := os.OpenFile(logPath, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return fmt.Errorf("start podman's service: %w", err)
+	}
+	defer log.Close()
+	cmd := exec.Command(c.Binary, "system", "service", "--time", fmt.Sprint(int(serviceIdle.Seconds())), "unix://"+socket)
+	cmd.Env = c.Env
+	cmd.Dir = "/"
+	cmd.Stdout, cmd.Stderr = log, log
+	// A session of its own: the service outlives this command and its terminal.
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start podman's service: %w", err)
+	}
+	died := make(chan error, 1)
+	go func() { died <- cmd.Wait() }()
+	deadline := time.After(30 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-died:
+			return fmt.Errorf("podman's service ended at once: %s (see %s)", lastLine(logPath), logPath)
+		case <-deadline:
+			return fmt.Errorf("podman's service did not answer within 30 s (see %s)", logPath)
+		case <-tick.C:
+			if served(socket) {
+				return nil
+			}
+		}
+	}
+}
+
+// lastLine is the last line of a log, for an error message.
+func lastLine(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	b = bytes.TrimSpace(b)
+	if i := bytes.LastIndexByte(b, '\n'); i >= 0 {
+		b = b[i+1:]
+	}
+	return string(b)
+}
+
+// with gives the bindings' connection the caller's cancellation.
+func (c *Client) with(ctx context.Context) (context.Context, context.CancelFunc) {
+	conn, cancel := context.WithCancelCause(c.conn)
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	return conn, func() { stop(); cancel(nil) }
+}
+
+// Conn is the bindings' context, for the image build.
+func (c *Client) Conn() context.Context { return c.conn }

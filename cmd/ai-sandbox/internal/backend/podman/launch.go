@@ -1,0 +1,172 @@
+// The calls that carry the specifications out.
+
+package podman
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/containers/podman/v5/pkg/bindings"
+	"github.com/containers/podman/v5/pkg/bindings/containers"
+	"github.com/containers/podman/v5/pkg/bindings/volumes"
+	entities "github.com/containers/podman/v5/pkg/domain/entities/types"
+	"github.com/containers/podman/v5/pkg/specgen"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+)
+
+var _ backend.Backend = (*Client)(nil)
+
+// translate makes podman's 404 a backend.ErrNotExist. CheckResponseCode looks
+// at the unwrapped value, so this comes before any wrapping.
+func translate(err error) error {
+	if err == nil {
+		return nil
+	}
+	if code, cerr := bindings.CheckResponseCode(err); cerr == nil && code == http.StatusNotFound {
+		return fmt.Errorf("%s: %w", err, backend.ErrNotExist)
+	}
+	return err
+}
+
+func (c *Client) EnsureHome(ctx context.Context, name, session string, labels map[string]string) (string, error) {
+	conn, cancel := c.with(ctx)
+	defer cancel()
+	v, err := volumes.Inspect(conn, name, nil)
+	if err := translate(err); err == nil {
+		if v.Labels[backend.LabelKind] != "home" {
+			return "", fmt.Errorf("the volume %s is there but was not made by ai-sandbox: remove it or rename it", name)
+		}
+		return v.Labels[backend.LabelHomeLayout], nil
+	} else if !errors.Is(err, backend.ErrNotExist) {
+		return "", fmt.Errorf("look at the home volume %s: %w", name, err)
+	}
+	all := map[string]string{backend.LabelKind: "home"}
+	for k, v := range labels {
+		all[k] = v
+	}
+	if session != "" {
+		all[backend.LabelSession] = session
+	}
+	v, err = volumes.Create(conn, entities.VolumeCreateOptions{Name: name, Labels: all}, nil)
+	if err != nil {
+		// Another start of the same project may have made it just now.
+		if again, ierr := volumes.Inspect(conn, name, nil); ierr == nil && again.Labels[backend.LabelKind] == "home" {
+			return again.Labels[backend.LabelHomeLayout], nil
+		}
+		return "", fmt.Errorf("make the home volume %s: %w", name, err)
+	}
+	return v.Labels[backend.LabelHomeLayout], nil
+}
+
+func (c *Client) create(ctx context.Context, s *specgen.SpecGenerator) (string, error) {
+	conn, cancel := c.with(ctx)
+	defer cancel()
+	r, err := containers.CreateWithSpec(conn, s, nil)
+	if err != nil {
+		return "", fmt.Errorf("create the container %s: %w", s.Name, translate(err))
+	}
+	return r.ID, nil
+}
+
+func (c *Client) CreateSandbox(ctx context.Context, b backend.Sandbox) (string, error) {
+	s, err := sandboxSpec(b)
+	if err != nil {
+		return "", err
+	}
+	return c.create(ctx, s)
+}
+
+func (c *Client) CreateGate(ctx context.Context, g backend.Gate) (string, error) {
+	id, err := c.create(ctx, gateSpec(g))
+	if err != nil {
+		return "", err
+	}
+	if err := c.Start(ctx, id); err != nil {
+		return id, err
+	}
+	return id, nil
+}
+
+func (c *Client) Start(ctx context.Context, id string) error {
+	conn, cancel := c.with(ctx)
+	defer cancel()
+	if err := containers.Start(conn, id, nil); err != nil {
+		return fmt.Errorf("start the container %.12s: %w", id, translate(err))
+	}
+	return nil
+}
+
+func (c *Client) Resize(ctx context.Context, id string, cols, rows int) error {
+	conn, cancel := c.with(ctx)
+	defer cancel()
+	o := new(containers.ResizeTTYOptions).WithHeight(rows).WithWidth(cols)
+	if err := containers.ResizeContainerTTY(conn, id, o); err != nil {
+		return fmt.Errorf("resize the terminal: %w", translate(err))
+	}
+	return nil
+}
+
+func (c *Client) Exit(ctx context.Context, id string) (int, error) {
+	conn, cancel := c.with(ctx)
+	defer cancel()
+	code, err := containers.Wait(conn, id, nil)
+	if err != nil {
+		return 0, fmt.Errorf("wait for the container: %w", translate(err))
+	}
+	return int(code), nil
+}
+
+func (c *Client) Remove(ctx context.Context, id string) error {
+	conn, cancel := c.with(ctx)
+	defer cancel()
+	o := new(containers.RemoveOptions).WithForce(true).WithIgnore(true).WithVolumes(false).WithTimeout(0)
+	reports, err := containers.Remove(conn, id, o)
+	if err := translate(err); err != nil {
+		if errors.Is(err, backend.ErrNotExist) {
+			return nil
+		}
+		return fmt.Errorf("remove the container %s: %w", id, err)
+	}
+	for _, r := range reports {
+		if r.Err != nil {
+			return fmt.Errorf("remove the container %s: %w", id, r.Err)
+		}
+	}
+	return nil
+}
+
+func (c *Client) RemoveVolume(ctx context.Context, name string) error {
+	conn, cancel := c.with(ctx)
+	defer cancel()
+	if err := translate(volumes.Remove(conn, name, nil)); err != nil && !errors.Is(err, backend.ErrNotExist) {
+		return fmt.Errorf("remove the volume %s: %w", name, err)
+	}
+	return nil
+}
+
+func (c *Client) List(ctx context.Context) ([]backend.Leftover, error) {
+	conn, cancel := c.with(ctx)
+	defer cancel()
+	o := new(containers.ListOptions).WithAll(true).WithFilters(map[string][]string{"label": {backend.LabelKind}})
+	list, err := containers.List(conn, o)
+	if err != nil {
+		return nil, fmt.Errorf("list the containers: %w", translate(err))
+	}
+	var out []backend.Leftover
+	for _, l := range list {
+		name := l.ID
+		if len(l.Names) > 0 {
+			name = l.Names[0]
+		}
+		out = append(out, backend.Leftover{
+			ID: l.ID, Name: name,
+			Session:  l.Labels[backend.LabelSession],
+			GateName: l.Labels[backend.LabelGate],
+			Running:  l.State == "running",
+		})
+	}
+	return out, nil
+}

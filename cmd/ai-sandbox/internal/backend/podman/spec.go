@@ -1,0 +1,205 @@
+// The container specifications: pure functions from what the session asks for
+// to the value that goes to podman. Whatever containers.conf or an image could
+// add is set here, so that it cannot; verify.go reads the result back.
+
+package podman
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"syscall"
+
+	"github.com/containers/image/v5/manifest"
+	"github.com/containers/podman/v5/libpod/define"
+	"github.com/containers/podman/v5/pkg/specgen"
+	spec "github.com/opencontainers/runtime-spec/specs-go"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+	entry "ai-sandbox/entrypoint/spec"
+	"ai-sandbox/gate"
+	"ai-sandbox/policy"
+)
+
+// entrypointPath is where both images have the entrypoint.
+const entrypointPath = "/usr/libexec/aisb-entrypoint"
+
+// shmSize bounds /dev/shm, in bytes (podman's default).
+const shmSize = 64 << 20
+
+// userNS makes container uid 1000 the invoking user, so that what the command
+// writes in the project is the user's, and root a uid that owns nothing.
+var userNS = specgen.Namespace{
+	NSMode: specgen.KeepID,
+	Value:  fmt.Sprintf("uid=%d,gid=%d", policy.UID, policy.GID),
+}
+
+// pastaOptions are pasta's arguments beyond those that podman adds itself.
+// Ports in both directions are named so that containers.conf cannot open them.
+func pastaOptions() []string {
+	return []string{
+		"--map-host-loopback", policy.GateAddr,
+		"-t", "none", "-u", "none", "-T", "none", "-U", "none",
+	}
+}
+
+// pastaArgs is the whole argument list that podman 5 runs pasta with for
+// pastaOptions and nothing from containers.conf, but for the namespace's path
+// (the element after --netns). Source: containers/common, libnetwork/pasta.
+func pastaArgs(netns string) []string {
+	args := append([]string{"--config-net"}, pastaOptions()...)
+	return append(args,
+		"--dns-forward", "169.254.1.1",
+		"--no-map-gw", "--quiet",
+		"--netns", netns,
+		"--map-guest-addr", "169.254.1.2",
+	)
+}
+
+// base is what both containers have in common: nothing but what is said here.
+func base(image, name string, labels map[string]string) *specgen.SpecGenerator {
+	s := specgen.NewSpecGenerator(image, false)
+	no, yes := false, true
+	stop := syscall.SIGKILL
+	noWait := uint(0)
+	size := int64(shmSize)
+	s.Name = name
+	s.Labels = labels
+	s.EnvHost, s.HTTPProxy, s.UnsetEnvAll = &no, &no, &yes
+	s.Env = map[string]string{}
+	s.Passwd = &no
+	s.Init = &no
+	s.Systemd = "false"
+	s.SdNotifyMode = define.SdNotifyModeIgnore
+	s.RestartPolicy = define.RestartPolicyNo
+	s.StopSignal, s.StopTimeout = &stop, &noWait
+	s.LogConfiguration = &specgen.LogConfig{Driver: define.NoLogging}
+	s.HealthConfig = &manifest.Schema2HealthConfig{Test: []string{"NONE"}}
+	s.ImageVolumeMode = "ignore"
+	s.Volatile = &yes // no fsync for a layer that is thrown away
+	s.WorkDir = "/"
+	s.Umask = "0022"
+	s.ShmSize = &size
+	s.ReadOnlyFilesystem, s.ReadWriteTmpfs = &yes, &no
+	s.Privileged = &no
+	s.NoNewPrivileges = &yes
+	s.CapDrop = []string{"ALL"}
+	s.UserNS = userNS
+	s.PidNS = specgen.Namespace{NSMode: specgen.Private}
+	s.IpcNS = specgen.Namespace{NSMode: specgen.Private}
+	s.UtsNS = specgen.Namespace{NSMode: specgen.Private}
+	s.CgroupNS = specgen.Namespace{NSMode: specgen.Private}
+	s.Entrypoint = []string{entrypointPath}
+	return s
+}
+
+// sandboxSpec is the sandbox's container. It starts as the container's root
+// with the few capabilities that installing the ruleset and dropping take.
+func sandboxSpec(b backend.Sandbox) (*specgen.SpecGenerator, error) {
+	p := b.Policy
+	s := base(b.Image, b.Name, map[string]string{
+		backend.LabelKind:    "sandbox",
+		backend.LabelSession: b.Session,
+	})
+	yes := true
+	s.Command = []string{"session"}
+	s.Hostname = "sandbox"
+	s.User = "0:0"
+	s.CapAdd = p.Capabilities
+	s.Terminal, s.Stdin = &b.TTY, &yes
+	s.UseImageHosts, s.UseImageResolvConf = &yes, &yes
+	switch p.Net.Mode {
+	case policy.NetGated:
+		s.NetNS = specgen.Namespace{NSMode: specgen.Pasta}
+		s.NetworkOptions = map[string][]string{"pasta": pastaOptions()}
+	case policy.NetNone:
+		s.NetNS = specgen.Namespace{NSMode: specgen.NoNetwork}
+	default:
+		return nil, fmt.Errorf("network mode %q is not one that podman's runtime has", p.Net.Mode)
+	}
+	for _, m := range p.Mounts {
+		switch m.Kind {
+		case "bind":
+			source := m.Source
+			if m.Target == entry.Dir {
+				source = b.ControlDir
+			}
+			s.Mounts = append(s.Mounts, bind(source, m.Target, m.ReadOnly, m.Relabel))
+		case "volume":
+			s.Volumes = append(s.Volumes, &specgen.NamedVolume{Name: m.Source, Dest: m.Target, Options: []string{"nosuid", "nodev"}})
+		case "tmpfs":
+			s.Mounts = append(s.Mounts, tmpfs(m.Target, m.SizeBytes, m.Mode))
+		default:
+			return nil, fmt.Errorf("mount of kind %q at %s is not one that podman's runtime has", m.Kind, m.Target)
+		}
+	}
+	return s, nil
+}
+
+// gateSpec is the gate's container: squid as the unprivileged user, on the
+// host's network, with nothing writable but its log and a scratch directory.
+func gateSpec(g backend.Gate) *specgen.SpecGenerator {
+	labels := map[string]string{backend.LabelKind: "gate"}
+	if g.Session != "" {
+		labels[backend.LabelSession] = g.Session
+	}
+	if g.GateName != "" {
+		labels[backend.LabelGate] = g.GateName
+	}
+	s := base(g.Image, g.Name, labels)
+	s.Command = []string{"gate", gate.ConfDir + "/" + gate.FrontConf, gate.ConfDir + "/" + gate.PeekConf}
+	s.User = strconv.Itoa(policy.UID) + ":" + strconv.Itoa(policy.GID)
+	s.NetNS = specgen.Namespace{NSMode: specgen.Host}
+	s.Mounts = []spec.Mount{
+		bind(g.ConfigDir, gate.ConfDir, true, true),
+		bind(g.LogDir, gate.LogDir, false, true),
+		tmpfs("/run", 16<<20, "0755"),
+		tmpfs("/tmp", 16<<20, "1777"),
+		tmpfs("/dev/shm", shmSize, "1777"),
+	}
+	if g.ControlDir != "" {
+		s.Mounts = append(s.Mounts, bind(g.ControlDir, entry.Dir, true, true))
+	} else {
+		s.Command = append(s.Command[:1:1], append([]string{"--detached"}, s.Command[1:]...)...)
+	}
+	return s
+}
+
+func bind(source, target string, readOnly, relabel bool) spec.Mount {
+	// private: a mount made on the host later does not appear inside.
+	o := []string{"rbind", "rprivate", "nosuid", "nodev"}
+	if readOnly {
+		o = append(o, "ro")
+	} else {
+		o = append(o, "rw")
+	}
+	if relabel {
+		o = append(o, "z")
+	}
+	return spec.Mount{Type: "bind", Source: source, Destination: target, Options: o}
+}
+
+func tmpfs(target string, size int64, mode string) spec.Mount {
+	o := []string{"rw", "nosuid", "nodev", "notmpcopyup", "mode=" + mode}
+	if size > 0 {
+		o = append(o, "size="+strconv.FormatInt(size, 10))
+	}
+	return spec.Mount{Type: "tmpfs", Source: "tmpfs", Destination: target, Options: o}
+}
+
+// Preview renders the two specifications as JSON, for --dry-run.
+func Preview(b backend.Sandbox, g backend.Gate) (sandbox, gateSpecJSON string, err error) {
+	s, err := sandboxSpec(b)
+	if err != nil {
+		return "", "", err
+	}
+	var out [2]string
+	for i, v := range []*specgen.SpecGenerator{s, gateSpec(g)} {
+		j, err := json.MarshalIndent(v, "", "  ")
+		if err != nil {
+			return "", "", fmt.Errorf("render the container's specification: %w", err)
+		}
+		out[i] = string(j)
+	}
+	return out[0], out[1], nil
+}

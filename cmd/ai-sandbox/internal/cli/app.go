@@ -1,0 +1,193 @@
+// Package cli is ai-sandbox's command line: it takes the arguments apart, puts
+// the settings together, and calls what does the work. It is the only reader of
+// flags, and writes what people read.
+//
+// What was asked for goes to stdout, everything else to stderr. No colour is
+// used, so that NO_COLOR and a redirected output are nothing special.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/config"
+	"ai-sandbox/policy"
+)
+
+// Streams are the program's own.
+type Streams struct {
+	In       *os.File
+	Out, Err io.Writer
+}
+
+// app is one call of the program.
+type app struct {
+	Streams
+	ctx    context.Context //nolint:containedctx // one call of the program, from its start to its end
+	env    config.Environ
+	engine Engine
+	// cwd is where the program was started.
+	cwd string
+}
+
+// Main runs the program and returns its exit code. args are without the
+// program's name.
+func Main(ctx context.Context, args []string, env config.Environ, std Streams, engine Engine) int {
+	a := &app{Streams: std, ctx: ctx, env: env, engine: engine}
+	err := a.main(args)
+	if err != nil {
+		printError(std.Err, err)
+	}
+	return ExitCode(err)
+}
+
+func (a *app) main(args []string) error {
+	inv, err := Split(args)
+	for _, w := range inv.Warnings {
+		a.warnf("%s", w)
+	}
+	if err != nil {
+		return err
+	}
+	// These two are not the library's: its own "help" verb gets in the way.
+	switch {
+	case inv.Version:
+		return versionVerb.action(a, inv, nil)
+	case inv.Verb == "help" && !inv.Help:
+		return newHelpVerb().action(a, inv, nil)
+	case inv.Verb == "help":
+		inv.Verb = ""
+	}
+	if a.cwd, err = os.Getwd(); err != nil {
+		return fmt.Errorf("find the current directory: %w", err)
+	}
+	argv := append([]string{"ai-sandbox"}, strings.Fields(inv.Verb)...)
+	if inv.Help {
+		argv = append(argv, "--help")
+	} else {
+		argv = append(argv, inv.Flags...)
+	}
+	return a.cli(inv).RunContext(a.ctx, argv)
+}
+
+// cli builds the command tree for urfave/cli, which parses our part of the
+// command line and prints the help. Split has brought the flags into one form,
+// and keeps the arguments: flags would be looked for among those.
+func (a *app) cli(inv Invocation) *cli.App {
+	usage := func(_ *cli.Context, err error, _ bool) error {
+		return &errUsage{text: err.Error(), verb: inv.Verb != ""}
+	}
+	root := &cli.App{
+		Name:                  "ai-sandbox",
+		HideHelpCommand:       true,
+		HideVersion:           true,
+		CustomAppHelpTemplate: rootHelp(),
+		Writer:                a.Out,
+		ErrWriter:             a.Err,
+		// Codes and messages are ours to map (see exit.go); the library would
+		// print usage errors to stdout, and end the program by itself.
+		ExitErrHandler: func(*cli.Context, error) {},
+		OnUsageError:   usage,
+		// A comma in a value is part of it.
+		DisableSliceFlagSeparator: true,
+		Flags:                     flags(config.UseRun, nil),
+		Action: func(c *cli.Context) error {
+			return a.run(inv, flagItems(c, config.UseRun))
+		},
+	}
+	for _, v := range verbs() {
+		if v.name == "help" {
+			continue
+		}
+		root.Commands = append(root.Commands, a.command(v, v.name, inv, usage))
+	}
+	return root
+}
+
+func (a *app) command(v *verb, path string, inv Invocation, usage cli.OnUsageErrorFunc) *cli.Command {
+	cmd := &cli.Command{
+		Name:               v.name,
+		HideHelpCommand:    true,
+		CustomHelpTemplate: verbHelp(v, path),
+		OnUsageError:       usage,
+		Flags:              flags(v.use, v.flags),
+		Action: func(c *cli.Context) error {
+			for _, f := range v.flags {
+				if c.Bool(f.name) {
+					inv.Own = append(inv.Own, f.name)
+				}
+			}
+			err := v.action(a, inv, flagItems(c, v.use))
+			var exit *exitError
+			var bad *errUsage
+			if err == nil || errors.As(err, &exit) || errors.As(err, &bad) {
+				return err
+			}
+			return &exitError{code: exitVerbFailed, err: err}
+		},
+	}
+	for _, s := range v.subs {
+		cmd.Subcommands = append(cmd.Subcommands, a.command(s, path+" "+s.name, inv, usage))
+	}
+	return cmd
+}
+
+// flags makes the flags of a verb from the option table and its own.
+func flags(use config.Use, own []ownFlag) []cli.Flag {
+	var out []cli.Flag
+	for _, o := range config.Options {
+		switch {
+		case !o.In(config.InFlag) || o.Use&use == 0:
+		case o.Kind == config.List:
+			out = append(out, &cli.GenericFlag{Name: o.Flag(), Value: &list{}})
+		default:
+			out = append(out, &cli.StringFlag{Name: o.Flag()})
+		}
+	}
+	for _, f := range own {
+		out = append(out, &cli.BoolFlag{Name: f.name})
+	}
+	return out
+}
+
+// list collects a repeated flag. The library's own slice flag trims its values.
+type list struct{ values []string }
+
+func (l *list) Set(s string) error { l.values = append(l.values, s); return nil }
+func (l *list) String() string     { return strings.Join(l.values, " ") }
+
+// flagItems are the flags that were given, as a layer of settings.
+func flagItems(c *cli.Context, use config.Use) []config.Item {
+	var items []config.Item
+	for _, o := range config.Options {
+		name := o.Flag()
+		if !o.In(config.InFlag) || o.Use&use == 0 || !c.IsSet(name) {
+			continue
+		}
+		values := []string{c.String(name)}
+		if o.Kind == config.List {
+			values = nil
+			if l, ok := c.Generic(name).(*list); ok {
+				values = l.values
+			}
+		}
+		for _, v := range values {
+			items = append(items, config.Item{Key: o.Key, Value: v, Origin: "--" + name})
+		}
+	}
+	return items
+}
+
+func (a *app) warnf(format string, args ...any) {
+	fmt.Fprintf(a.Err, "ai-sandbox: warning: %s\n", policy.Printable(fmt.Sprintf(format, args...)))
+}
+
+func (a *app) notef(format string, args ...any) {
+	fmt.Fprintf(a.Err, "ai-sandbox: %s\n", policy.Printable(fmt.Sprintf(format, args...)))
+}

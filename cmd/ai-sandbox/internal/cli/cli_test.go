@@ -1,0 +1,452 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/config"
+	"ai-sandbox/cmd/ai-sandbox/internal/host"
+	"ai-sandbox/policy"
+)
+
+// A stage is a user with a home and a project, on a machine where nothing real
+// is started.
+type stage struct {
+	t       *testing.T
+	project string
+	config  string // the user's file
+	env     config.Environ
+	engine  Engine
+
+	ran    *RunRequest
+	called []string
+	out    bytes.Buffer
+	err    bytes.Buffer
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{t: t, project: filepath.Join(base, "home/dev/shop"), config: filepath.Join(base, "config/ai-sandbox/config")}
+	bin, run := filepath.Join(base, "bin"), filepath.Join(base, "run")
+	for _, d := range []string{s.project, filepath.Dir(s.config), bin, run} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.env = config.Environ{
+		"HOME": filepath.Join(base, "home/dev"), "XDG_CONFIG_HOME": filepath.Join(base, "config"), "XDG_STATE_HOME": filepath.Join(base, "state"),
+		"XDG_CACHE_HOME": filepath.Join(base, "cache"), "XDG_RUNTIME_DIR": run, "PATH": bin, "TERM": "xterm", "TOKEN": "canary-4711",
+	}
+	s.engine = Engine{
+		Image: func(r ImageRequest) (ImagePlan, error) {
+			return ImagePlan{
+				Image:         policy.Image{Ref: "localhost/ai-sandbox:0123456789ab", BaseRef: r.Base, BaseDigest: "sha256:" + strings.Repeat("ab", 32), GateRef: "localhost/ai-sandbox-gate:ba98"},
+				Containerfile: "FROM " + r.Base + "\n",
+			}, nil
+		},
+		Ruleset: func(p policy.Policy) (string, error) { return "table inet aisb { # " + p.Net.Mode + "\n}\n", nil },
+		DryRun:  func(RunRequest) ([]Section, error) { return []Section{{"squid.conf", "http_access deny all\n"}}, nil },
+		GateNet: func(_ Machine, name string) (policy.Net, error) {
+			if name != "work" {
+				return policy.Net{}, fmt.Errorf("gate %s: no such gate", name)
+			}
+			e, err := policy.ParseEntry("gate.example.com")
+			return policy.Net{Allow: []policy.Entry{e}}, err
+		},
+		Run: func(_ context.Context, r RunRequest) (int, error) { s.ran = &r; return 0, nil },
+		Build: func(_ context.Context, r BuildRequest) error {
+			s.called = append(s.called, fmt.Sprint("build ", r.Rebuild))
+			return nil
+		},
+		Clean: func(context.Context, Machine) error { s.called = append(s.called, "clean"); return nil },
+		GateUp: func(_ context.Context, _ BuildRequest, name string, n policy.Net) error {
+			s.called = append(s.called, fmt.Sprint("up ", name, n.Allow, n.AllowPrivate))
+			return nil
+		},
+		GateDown: func(_ context.Context, _ Machine, name string) error {
+			s.called = append(s.called, "down "+name)
+			return nil
+		},
+		GateList: func(context.Context, Machine) error { s.called = append(s.called, "ls"); return nil },
+		Doctor: func(context.Context, Machine) []host.Verdict {
+			return []host.Verdict{{Name: "podman service", Detail: "answers"}}
+		},
+	}
+	t.Chdir(s.project)
+	return s
+}
+
+func (s *stage) write(path, text string) {
+	s.t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// do runs a command line and returns its exit code.
+func (s *stage) do(args ...string) int {
+	s.out.Reset()
+	s.err.Reset()
+	s.ran, s.called = nil, nil
+	return Main(context.Background(), args, s.env, Streams{Out: &s.out, Err: &s.err}, s.engine)
+}
+
+// policy is what --print-policy=json says.
+func (s *stage) policy(args ...string) policy.Policy {
+	s.t.Helper()
+	if code := s.do(append([]string{"--print-policy=json"}, args...)...); code != 0 {
+		s.t.Fatalf("exit %d: %s", code, s.err.String())
+	}
+	var p policy.Policy
+	if err := json.Unmarshal(s.out.Bytes(), &p); err != nil {
+		s.t.Fatal(err)
+	}
+	return p
+}
+
+func texts(list []policy.Entry) string {
+	var out []string
+	for _, e := range list {
+		out = append(out, e.String())
+	}
+	return strings.Join(out, " ")
+}
+
+// What the layers say reaches the policy.
+func TestLayersReachPolicy(t *testing.T) {
+	s := newStage(t)
+	s.write(s.config, "allow = a.example.com\nallow_private = 127.0.0.1:5432\nbase = registry.example.com/x:1\n")
+	s.env["AISB_ALLOW"] = "b.example.com"
+	p := s.policy("--allow", "c.example.com", "--env", "TOKEN", "--env", "MODE=fast", "pi", "-p", "hi")
+	if got := texts(p.Net.Allow); got != "a.example.com b.example.com c.example.com" {
+		t.Errorf("allow %s", got)
+	}
+	if got := texts(p.Net.AllowPrivate); got != "127.0.0.1:5432" {
+		t.Errorf("private %s", got)
+	}
+	if !reflect.DeepEqual(p.Command, []string{"pi", "-p", "hi"}) || p.Harness != "pi" || p.Image.BaseRef != "registry.example.com/x:1" {
+		t.Errorf("policy %+v", p)
+	}
+	if p.Project != s.project {
+		t.Errorf("project %s", p.Project)
+	}
+	if bytes.Contains(s.out.Bytes(), []byte("canary")) {
+		t.Error("a value of the environment is printed")
+	}
+	s.env["AISB_ALLOW"] = ""
+	if got := texts(s.policy().Net.Allow); got != "" {
+		t.Errorf("emptied by the environment: %s", got)
+	}
+}
+
+func TestPrintouts(t *testing.T) {
+	s := newStage(t)
+	s.tools("podman version 5.4.2") // not to be asked
+	for _, tc := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"--print-policy"}, []string{"command      pi\n", "allow      nothing"}},
+		{[]string{"--dry-run", "--net", "none", "--", "true"}, []string{"command      true\n", "network      none", "\n--- squid.conf ---\nhttp_access deny all\n"}},
+		{[]string{"--print-entrypoint"}, []string{"table inet aisb { # gated\n}\n"}},
+		{[]string{"--print-containerfile"}, []string{"FROM docker.io/library/debian:trixie-slim\n"}},
+	} {
+		if code := s.do(tc.args...); code != 0 {
+			t.Errorf("%v: exit %d: %s", tc.args, code, s.err.String())
+		}
+		for _, w := range tc.want {
+			if !strings.Contains(s.out.String(), w) {
+				t.Errorf("%v: no %q in\n%s", tc.args, w, s.out.String())
+			}
+		}
+		first := s.out.String()
+		s.do(tc.args...)
+		if s.out.String() != first {
+			t.Errorf("%v differs the second time", tc.args)
+		}
+	}
+	if s.ran != nil {
+		t.Error("something was started")
+	}
+	if _, err := os.Stat(s.env["XDG_STATE_HOME"]); err == nil {
+		t.Error("a printout wrote state")
+	}
+	s.do("--print-policy", "--net", "none")
+	if strings.Contains(s.out.String(), "gate image") {
+		t.Error("a gate is named without a network")
+	}
+}
+
+// Refusals and warnings, each with its stream and its code.
+func TestMessages(t *testing.T) {
+	s := newStage(t)
+	s.write(filepath.Join(s.project, "ca.pem"), "nothing")
+	for _, tc := range []struct {
+		args []string
+		code int
+		want string // all of stderr
+	}{
+		{[]string{"--print-policy", "--allow", "http://x.example.com/"}, 125,
+			"ai-sandbox: error: allow entry \"http://x.example.com/\": it is a URL, and an entry is a host; write x.example.com (from --allow)\n"},
+		{[]string{"--print-policy", "--allow", ""}, 125, "ai-sandbox: error: --allow has an empty value; give it one or drop it\n"},
+		{[]string{"--print-policy", "--allow", "a\x1b[2Jb"}, 125, ""},
+		{[]string{"--nte", "none", "pi"}, 125,
+			"ai-sandbox: error: unknown flag --nte; did you mean --net?\nai-sandbox: hint: a flag for the harness goes after its name: ai-sandbox pi --nte\n"},
+		{[]string{"--print-policy", "--runtime", "local"}, 125, "ai-sandbox: error: runtime local is not available in this version (from --runtime); use podman\n"},
+		{[]string{"--print-policy", "--net", "unix"}, 125, "ai-sandbox: error: net unix is not available in this version (from --net); use gated or none\n"},
+		{[]string{"--print-policy", "--env", "NOPE", "--env", "HOME"}, 125,
+			"ai-sandbox: error: env NOPE is unset or empty here; set it, or drop --env NOPE\nai-sandbox: error: env HOME is set by ai-sandbox itself; drop --env HOME\n"},
+		{[]string{"--print-policy", "--ca-file", "ca.pem"}, 125, "ai-sandbox: error: ca_file " + s.project + "/ca.pem holds no certificate; name a file of CA certificates in PEM form\n"},
+		{[]string{"--print-policy", "--ca-file", "nope.pem"}, 125, "ai-sandbox: error: ca_file " + s.project + "/nope.pem does not exist; name a file of CA certificates in PEM form\n"},
+		{[]string{"--print-policy", "--gate", "other"}, 125, "ai-sandbox: error: gate other: no such gate\n"},
+		{[]string{"--print-policy", "--gate", "work", "--allow", "a.example.com"}, 125,
+			"ai-sandbox: error: the list of gate work was fixed when it was made; give --allow to \"gate up\" instead\n"},
+		{[]string{"--print-policy", "--cache-dir", "cache"}, 125,
+			"ai-sandbox: error: the project " + s.project + " and ai-sandbox's cache " + s.project + "/cache lie in one another; start ai-sandbox in the directory of one project\n"},
+		{[]string{"--print-policy"}, 0, "ai-sandbox: the allowlist is empty, so the gate refuses every host; --allow HOST lets one through\n"},
+		{[]string{"--print-policy", "--gate", "work"}, 0, ""},
+		{[]string{"--print-policy", "--net", "none"}, 0, ""},
+		{[]string{"--print-policy", "--net", "none", "--allow", "a.example.com"}, 0, "ai-sandbox: warning: --allow has no effect with --net none: nothing can be reached\n"},
+		{[]string{"--print-policy", "--allow", "a.example.com", "pi", "--net", "none"}, 0,
+			"ai-sandbox: warning: --net comes after pi, so pi gets it; put it first if it is meant for ai-sandbox\n"},
+		{[]string{"build", "x"}, 2, "ai-sandbox: error: build takes no argument x; drop it\n"},
+		{[]string{"help", "x"}, 2, "ai-sandbox: error: x is not a verb; choose from build, clean, doctor, gate, help, version\n"},
+	} {
+		code := s.do(tc.args...)
+		if code != tc.code || tc.want != "" && s.err.String() != tc.want || code == 0 && tc.want != s.err.String() {
+			t.Errorf("%q: exit %d\n%swant exit %d\n%s", tc.args, code, s.err.String(), tc.code, tc.want)
+		}
+		if strings.ContainsAny(s.err.String(), "\x1b") || code != 0 && s.out.Len() > 0 {
+			t.Errorf("%q: stdout %q, stderr %q", tc.args, s.out.String(), s.err.String())
+		}
+	}
+	s.write(filepath.Join(s.project, ".ai-sandbox/config"), "allow = evil.example.com\n")
+	t.Chdir(s.env["HOME"])
+	if code := s.do("--print-policy"); code != 125 || s.err.String() != "ai-sandbox: error: the project would be your home "+s.env["HOME"]+", with everything in it; start ai-sandbox in the directory of one project\n" {
+		t.Errorf("in the home: exit %d: %s", code, s.err.String())
+	}
+	t.Chdir(s.project)
+	if p := s.policy("--allow", "a.example.com"); texts(p.Net.Allow) != "a.example.com" ||
+		s.err.String() != "ai-sandbox: the project's .ai-sandbox/config is not read by this version\n" {
+		t.Errorf("allow %s, stderr %s", texts(p.Net.Allow), s.err.String())
+	}
+	s.write(s.config, "nte = none\n")
+	if code := s.do("--print-policy"); code != 125 || !strings.Contains(s.err.String(), s.config+":1); did you mean net?") {
+		t.Errorf("exit %d: %s", code, s.err.String())
+	}
+}
+
+// The project can't lead ai-sandbox to another configuration.
+func TestSteered(t *testing.T) {
+	for _, name := range []string{"XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "CONTAINERS_CONF", "TMPDIR"} {
+		s := newStage(t)
+		s.env[name] = filepath.Join(s.project, "planted")
+		s.write(filepath.Join(s.project, "planted/ai-sandbox/config"), "allow = evil.example.com\n")
+		if code := s.do("--print-policy"); code != 125 || !strings.Contains(s.err.String(), name) || !strings.Contains(s.err.String(), "must be absolute and outside the project") {
+			t.Errorf("%s: exit %d: %s", name, code, s.err.String())
+		}
+	}
+	s := newStage(t)
+	s.write(filepath.Join(s.project, "dotfile"), "allow = evil.example.com\n")
+	if err := os.Symlink(filepath.Join(s.project, "dotfile"), s.config); err != nil {
+		t.Fatal(err)
+	}
+	if code := s.do("--print-policy"); code != 125 || !strings.Contains(s.err.String(), s.config+" must be absolute and outside the project") {
+		t.Errorf("a link into the project: exit %d: %s", code, s.err.String())
+	}
+}
+
+// tools makes a podman and a pasta that are good enough, and reports whether
+// this test runs as root, which no run may.
+func (s *stage) tools(podman string) (root bool) {
+	bin := s.env["PATH"]
+	for name, says := range map[string]string{"podman": podman, "pasta": "--map-host-loopback"} {
+		s.write(filepath.Join(bin, name), "#!/bin/sh\necho '"+says+"'\n")
+		if err := os.Chmod(filepath.Join(bin, name), 0o755); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return os.Getuid() == 0
+}
+
+// A run goes as far as the machine allows: what is missing is named, and as
+// root nothing starts at all.
+func TestPreflight(t *testing.T) {
+	s := newStage(t)
+	s.tools("podman version 4.3.1")
+	if code := s.do("--allow", "a.example.com", "pi"); code != 125 || s.ran != nil ||
+		!strings.Contains(s.err.String(), "ai-sandbox: error: podman is 4.3.1, and 5 or later is needed; install a newer one, or choose another runtime with --runtime local\n") {
+		t.Errorf("exit %d, ran %v: %s", code, s.ran != nil, s.err.String())
+	}
+	s.tools("podman version 5.4.2")
+	s.env["CONTAINER_HOST"] = "ssh://elsewhere"
+	if code := s.do("--allow", "a.example.com", "pi"); code != 125 || s.ran != nil || !strings.Contains(s.err.String(), "unset CONTAINER_HOST\n") {
+		t.Errorf("exit %d, ran %v: %s", code, s.ran != nil, s.err.String())
+	}
+	if os.Getuid() == 0 && !strings.Contains(s.err.String(), "podman's runtime must not run as root; start ai-sandbox as a normal user\n") {
+		t.Errorf("as root: %s", s.err.String())
+	}
+	if code := s.do("doctor"); code != 1 || !strings.Contains(s.out.String(), "FAIL service") || !strings.Contains(s.out.String(), "  fix:             unset CONTAINER_HOST") {
+		t.Errorf("doctor: exit %d\n%s", code, s.out.String())
+	}
+}
+
+// The request that a run makes, and its exit codes. The preflight is the
+// machine's; here it is passed over.
+func TestRun(t *testing.T) {
+	s := newStage(t)
+	run := func(args ...string) int {
+		t.Helper()
+		s.err.Reset()
+		inv, err := Split(args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &app{Streams: Streams{Out: &s.out, Err: &s.err}, ctx: context.Background(), env: s.env, engine: s.engine, cwd: s.project}
+		set, err := a.prepare([]config.Item{{Key: "env", Value: "TOKEN", Origin: "--env"}, {Key: "report", Value: "r.json", Origin: "--report"}}, forLook)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = a.start(inv, set, false)
+		if err != nil {
+			printError(&s.err, err)
+		}
+		return ExitCode(err)
+	}
+	if code := run("pi", "-p", "hi"); code != 0 || s.ran == nil {
+		t.Fatalf("exit %d: %s", code, s.err.String())
+	}
+	if want := map[string]string{"TERM": "xterm", "TOKEN": "canary-4711"}; !reflect.DeepEqual(s.ran.Values, want) {
+		t.Errorf("values %v", s.ran.Values)
+	}
+	if s.ran.Report != filepath.Join(s.project, "r.json") || s.ran.Facts.Project.Ino == 0 {
+		t.Errorf("report %q, project %+v", s.ran.Report, s.ran.Facts.Project)
+	}
+	for _, tc := range []struct {
+		code, want int
+		err        error
+	}{{0, 0, nil}, {3, 3, nil}, {77, 77, nil}, {137, 137, nil}, {0, 125, errors.New("x")}, {77, 77, errors.New("x")}} {
+		s.engine.Run = func(context.Context, RunRequest) (int, error) { return tc.code, tc.err }
+		code := run("pi")
+		if code != tc.want || (tc.err != nil) != strings.Contains(s.err.String(), "error: x") {
+			t.Errorf("%+v: exit %d: %s", tc, code, s.err.String())
+		}
+	}
+}
+
+func TestVerbs(t *testing.T) {
+	s := newStage(t)
+	root := s.tools("podman version 5.4.2")
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"build"}, "build false"},
+		{[]string{"build", "--rebuild"}, "build true"},
+		{[]string{"clean"}, "clean"},
+		{[]string{"gate", "up", "work", "--allow", "b.example.com", "--allow", "a.example.com", "--allow-private", "127.0.0.1:1"}, "up work[a.example.com b.example.com] [127.0.0.1:1]"},
+		{[]string{"gate", "down", "work"}, "down work"},
+		{[]string{"gate", "ls"}, "ls"},
+	} {
+		code := s.do(tc.args...)
+		// Where the machine is not good enough the verb is refused with 1.
+		if refused := strings.Contains(s.err.String(), "ai-sandbox: error:"); refused {
+			if code != exitVerbFailed || len(s.called) > 0 {
+				t.Errorf("%q: exit %d, %v: %s", tc.args, code, s.called, s.err.String())
+			}
+			if root && !strings.Contains(s.err.String(), "must not run as root") {
+				t.Errorf("%q: %s", tc.args, s.err.String())
+			}
+			continue
+		}
+		if code != 0 || strings.Join(s.called, ",") != tc.want {
+			t.Errorf("%q: exit %d, %q: %s", tc.args, code, s.called, s.err.String())
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	s := newStage(t)
+	paths := [][]string{{}, {"--help"}, {"help"}, {"gate", "up", "--help"}}
+	for _, v := range verbs() {
+		paths = append(paths, []string{"help", v.name}, []string{v.name, "-h"})
+	}
+	for _, p := range paths {
+		if code := s.do(p...); code != 0 || s.err.Len() > 0 {
+			t.Errorf("%q: exit %d: %s", p, code, s.err.String())
+		}
+		out := s.out.String()
+		for _, part := range []string{"Usage\n", "Examples\n", "Exit status\n"} {
+			if !strings.Contains(out, part) {
+				t.Errorf("%q has no %q", p, part)
+			}
+		}
+		for line := range strings.Lines(out) {
+			if len(strings.TrimRight(line, "\n")) > helpWidth {
+				t.Errorf("%q: %s", p, line)
+			}
+			if strings.Contains(line, "{{") || strings.TrimRight(line, " \n") != strings.TrimRight(line, "\n") {
+				t.Errorf("%q: %q", p, line)
+			}
+		}
+	}
+	s.do("--help")
+	for _, o := range config.Options {
+		if o.In(config.InFlag) && !strings.Contains(s.out.String(), "--"+o.Flag()) {
+			t.Errorf("the help does not name --%s", o.Flag())
+		}
+	}
+}
+
+// The CA that reaches the image is what was parsed, and nothing else.
+func TestReadCA(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	for text, want := range map[string]string{
+		"# mine\n" + cert + "RUN id\n" + cert: cert + cert,
+
+		"":     "",
+		"text": "",
+		cert + strings.ReplaceAll(cert, "CERTIFICATE", "PUBLIC KEY"):            "",
+		cert + "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n": "",
+		"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n":        "",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := readCA(file)
+		if string(got) != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v", text, got, err)
+		}
+	}
+}

@@ -1,0 +1,54 @@
+// The verb doctor: the preflight of a run, all of it, good and bad.
+
+package cli
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/config"
+	"ai-sandbox/cmd/ai-sandbox/internal/host"
+)
+
+var doctorVerb = &verb{
+	name:     "doctor",
+	about:    "Check that this machine can run a sandbox, and say how to mend it.",
+	examples: []string{"ai-sandbox doctor"},
+	exit:     [][2]string{{"0", "everything that is needed is there"}, {"1", "something that is needed is not"}, {"2", "the command line makes no sense"}},
+	action: func(a *app, _ Invocation, _ []config.Item) error {
+		dirs := a.env.Dirs(host.UserHome())
+		facts, err := host.Probe(host.Input{
+			Cwd: a.cwd, Env: a.env, Tools: true, AnyDir: true,
+			Config: dirs.Config, State: dirs.State, Cache: dirs.Cache, Runtime: dirs.Runtime, Home: dirs.Home,
+			ConfigFile: filepath.Join(dirs.Config, config.FileName),
+		})
+		if err != nil {
+			return err
+		}
+		verdicts := host.Check(facts)
+		if len(host.Problems(verdicts)) == 0 {
+			verdicts = append(verdicts, a.engine.Doctor(a.ctx, Machine{Facts: facts, Environ: a.env, In: a.In, Out: a.Out, Err: a.Err})...)
+		}
+		fmt.Fprint(a.Out, doctorText(verdicts))
+		if n := len(host.Problems(verdicts)); n > 0 {
+			return &exitError{code: exitVerbFailed, err: fmt.Errorf("%d of %d checks failed; a run would be refused", n, len(verdicts))}
+		}
+		return nil
+	},
+}
+
+func doctorText(list []host.Verdict) string {
+	var b strings.Builder
+	for _, v := range list {
+		state, text := "ok", v.Detail
+		if !v.OK() {
+			state, text = "FAIL", v.Problem
+		}
+		fmt.Fprintf(&b, "%-5s%-18s %s\n", state, v.Name, text)
+		if !v.OK() && v.Fix != "" {
+			fmt.Fprintf(&b, "     %-18s %s\n", "  fix:", v.Fix)
+		}
+	}
+	return b.String()
+}

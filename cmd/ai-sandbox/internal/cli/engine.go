@@ -1,0 +1,89 @@
+// What the verbs call to look at and to do things. Wire fills it in; tests fill
+// in fakes, and never see podman.
+
+package cli
+
+import (
+	"context"
+	"io"
+	"os"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/config"
+	"ai-sandbox/cmd/ai-sandbox/internal/host"
+	"ai-sandbox/policy"
+)
+
+// An Engine is everything outside this package that starts, stops or renders.
+type Engine struct {
+	// Image tells what a run would stand on, from the recipe and from what
+	// this machine has recorded. It contacts nothing.
+	Image func(ImageRequest) (ImagePlan, error)
+	// Ruleset is the sandbox's ruleset in nft syntax. Pure.
+	Ruleset func(policy.Policy) (string, error)
+	// DryRun are the further configurations of a run. It contacts nothing.
+	DryRun func(RunRequest) ([]Section, error)
+	// GateNet is what the record of a named gate says that it lets through.
+	GateNet func(m Machine, name string) (policy.Net, error)
+
+	// Run runs the command, and returns its exit code, or an error with the
+	// code for a failure of our own (0: the usual one).
+	Run   func(ctx context.Context, r RunRequest) (int, error)
+	Build func(ctx context.Context, r BuildRequest) error
+	Clean func(ctx context.Context, m Machine) error
+	// GateUp starts a named gate with the lists of net.
+	GateUp   func(ctx context.Context, r BuildRequest, name string, net policy.Net) error
+	GateDown func(ctx context.Context, m Machine, name string) error
+	// GateList writes one line a gate to m.Out.
+	GateList func(ctx context.Context, m Machine) error
+	// Doctor asks podman's service; it is called when nothing else is wrong.
+	Doctor func(ctx context.Context, m Machine) []host.Verdict
+}
+
+// A Machine is where and for whom something is done.
+type Machine struct {
+	Facts   host.Facts
+	Environ config.Environ
+	Verbose bool
+	In      *os.File
+	Out     io.Writer
+	Err     io.Writer
+}
+
+// An ImageRequest is what the user says about the images.
+type ImageRequest struct {
+	// Base is a reference as the user wrote it. NodeVersion is "" for the
+	// recipe's own.
+	Base, NodeVersion, NodeMirror string
+	// CA is the PEM text of an extra CA, or nil.
+	CA []byte
+	// CacheDir and StateDir are where downloads and records are.
+	CacheDir, StateDir string
+}
+
+// An ImagePlan is what a run would stand on.
+type ImagePlan struct {
+	Image policy.Image
+	// Containerfile is the text that the sandbox's image is built from.
+	Containerfile string
+}
+
+// A Section is one more part of a --dry-run.
+type Section struct{ Title, Text string }
+
+// A RunRequest is one run.
+type RunRequest struct {
+	Machine
+	Policy policy.Policy
+	Image  ImageRequest
+	// Values are the values of the variables that the policy passes by name.
+	Values map[string]string
+	// Report is the absolute path of the report, or "".
+	Report string
+}
+
+// A BuildRequest is one build, or what has to be built first.
+type BuildRequest struct {
+	Machine
+	Image   ImageRequest
+	Rebuild bool
+}

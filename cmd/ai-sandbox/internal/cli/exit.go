@@ -1,0 +1,82 @@
+// Exit codes and error messages: mapped and written in one place.
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"ai-sandbox/policy"
+)
+
+// Exit codes of ai-sandbox itself; a command's own pass through, and the
+// entrypoint's 77 and 78 come with the session's error.
+const (
+	exitFailed     = 125 // a run failed before or beside its command
+	exitVerbFailed = 1
+	exitVerbUsage  = 2
+)
+
+// exitError carries an exit code. err is nil when it is the command's own.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit status %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// ExitCode is the status that ai-sandbox ends with.
+func ExitCode(err error) int {
+	var exit *exitError
+	var usage *errUsage
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.code
+	case errors.As(err, &usage) && usage.verb:
+		return exitVerbUsage
+	}
+	return exitFailed
+}
+
+// printError writes an error for people: a line for each problem, and the hints.
+func printError(w io.Writer, err error) {
+	var exit *exitError
+	if errors.As(err, &exit) && exit.err == nil {
+		return
+	}
+	for _, e := range flatten(err) {
+		fmt.Fprintf(w, "ai-sandbox: error: %s\n", policy.Printable(e.Error()))
+		var h interface{ Hint() string }
+		if errors.As(e, &h) && h.Hint() != "" {
+			fmt.Fprintf(w, "ai-sandbox: hint: %s\n", policy.Printable(h.Hint()))
+		}
+	}
+}
+
+// flatten returns the problems that errors.Join put together.
+func flatten(err error) []error {
+	var exit *exitError
+	if errors.As(err, &exit) && exit.err != nil && err == error(exit) {
+		return flatten(exit.err)
+	}
+	if list, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only a bare join is a list
+		var out []error
+		for _, e := range list.Unwrap() {
+			out = append(out, flatten(e)...)
+		}
+		return out
+	}
+	return []error{err}
+}
+
+func quote(s string) string { return policy.Quote(s) }

@@ -1,0 +1,175 @@
+// The help: made from the tables of options, verbs and harnesses, 80 columns.
+
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/config"
+	"ai-sandbox/cmd/ai-sandbox/internal/harness"
+)
+
+const helpWidth = 80
+
+func newHelpVerb() *verb {
+	return &verb{
+		name: "help", args: "[VERB]", about: "Show the help, or that of a verb.",
+		examples: []string{"ai-sandbox help", "ai-sandbox help gate"},
+		exit:     usualExit,
+		action: func(a *app, inv Invocation, _ []config.Item) error {
+			argv := []string{"ai-sandbox"}
+			if len(inv.Args) > 0 && inv.Args[0] != "help" {
+				if _, ok := lookupVerb(inv.Args[0]); !ok {
+					text := fmt.Sprintf("%s is not a verb; choose from %s", quote(inv.Args[0]), strings.Join(verbNames(), ", "))
+					return &errUsage{text: text, verb: true}
+				}
+				argv = append(argv, inv.Args[0])
+			}
+			return a.cli(Invocation{}).RunContext(a.ctx, append(argv, "--help"))
+		},
+	}
+}
+
+// item writes a term and its text in two columns; a long term gets a line of
+// its own.
+func item(b *strings.Builder, term, text string, column int) {
+	line := "  " + term
+	if len(line)+2 > column {
+		b.WriteString(line + "\n")
+		line = ""
+	}
+	line += strings.Repeat(" ", column-len(line))
+	for i, w := range strings.Fields(text) {
+		if i > 0 {
+			if len(line)+1+len(w) > helpWidth {
+				b.WriteString(strings.TrimRight(line, " ") + "\n")
+				line = strings.Repeat(" ", column)
+			} else {
+				line += " "
+			}
+		}
+		line += w
+	}
+	b.WriteString(strings.TrimRight(line, " ") + "\n")
+}
+
+func section(b *strings.Builder, title string) { b.WriteString("\n" + title + "\n") }
+
+// optionHelp lists the options of a verb by topic.
+func optionHelp(b *strings.Builder, use config.Use, own []ownFlag) {
+	var topics []string
+	for _, o := range config.Options {
+		if o.In(config.InFlag) && o.Use&use != 0 && !slices.Contains(topics, o.Topic) {
+			topics = append(topics, o.Topic)
+		}
+	}
+	if len(own) > 0 {
+		section(b, "Flags")
+		for _, f := range own {
+			item(b, "--"+f.name, f.usage, 26)
+		}
+	}
+	for _, topic := range topics {
+		section(b, "Flags: "+topic)
+		for _, o := range config.Options {
+			if o.Topic != topic || !o.In(config.InFlag) || o.Use&use == 0 {
+				continue
+			}
+			term := "--" + o.Flag()
+			if o.Arg != "" && o.Bare == "" {
+				term += " "
+			}
+			text := o.Usage
+			if o.Default != "" && o.Kind != config.Bool {
+				text += " (default " + o.Default + ")"
+			}
+			item(b, term+o.Arg, text, 26)
+		}
+	}
+}
+
+func rootHelp() string {
+	b := &strings.Builder{}
+	b.WriteString(`ai-sandbox runs a coding agent in a container whose network is shut but for the
+hosts on a list. What is not allowed is refused; what can't be enforced does not
+run.
+
+Usage
+  ai-sandbox [FLAG...] [HARNESS] [ARGUMENT...]
+  ai-sandbox [FLAG...] -- COMMAND [ARGUMENT...]
+  ai-sandbox VERB [FLAG...] [ARGUMENT...]
+
+ai-sandbox reads flags until the first word that is not one of its own; from
+there on everything goes to the harness as it is. So this works:
+  alias pi='ai-sandbox pi'
+
+Examples
+  ai-sandbox --allow api.example.com pi
+  ai-sandbox --allow .example.com -- curl -sS https://www.example.com/
+  ai-sandbox --print-policy --allow api.example.com pi
+`)
+	section(b, "Harnesses")
+	for _, h := range harness.Table {
+		item(b, h.Name, h.About, 26)
+	}
+	section(b, "Verbs (ai-sandbox help VERB tells more)")
+	for _, v := range verbs() {
+		item(b, v.name, v.about, 26)
+	}
+	optionHelp(b, config.UseRun, nil)
+	section(b, "Flags: help")
+	item(b, "-h, --help", "show this", 26)
+	item(b, "--version", "print the version", 26)
+	b.WriteString(`
+Configuration
+  The file $XDG_CONFIG_HOME/ai-sandbox/config holds "key = value" lines,
+  variables are AISB_KEY (lists separated by spaces), flags are --key. A flag
+  beats a variable, and a variable the file. Lists add up; "key =" alone empties
+  what came before.
+
+Exit status
+  The command's own, or 128 and the signal's number, and:
+`)
+	for _, e := range [][2]string{
+		{"77", "a control could not be installed or verified; nothing ran"},
+		{"78", "the sandbox was given a policy that makes no sense; nothing ran"},
+		{"125", "ai-sandbox failed, or refused"},
+		{"126", "the command can't be executed"},
+		{"127", "the command is not there"},
+	} {
+		item(b, e[0], e[1], 26)
+	}
+	return b.String()
+}
+
+func verbHelp(v *verb, path string) string {
+	b := &strings.Builder{}
+	b.WriteString(v.about + "\n")
+	section(b, "Usage")
+	switch {
+	case len(v.subs) > 0:
+		for _, s := range v.subs {
+			item(b, strings.TrimRight(fmt.Sprintf("ai-sandbox %s %s %s", path, s.name, s.args), " "), s.about, 40)
+		}
+	case v.use != 0 || len(v.flags) > 0:
+		b.WriteString(strings.TrimRight("  ai-sandbox "+path+" [FLAG...] "+v.args, " ") + "\n")
+	default:
+		b.WriteString(strings.TrimRight("  ai-sandbox "+path+" "+v.args, " ") + "\n")
+	}
+	section(b, "Examples")
+	for _, e := range v.examples {
+		b.WriteString("  " + e + "\n")
+	}
+	use := v.use
+	for _, s := range v.subs {
+		use |= s.use
+	}
+	optionHelp(b, use, v.flags)
+	section(b, "Exit status")
+	for _, e := range v.exit {
+		item(b, e[0], e[1], 26)
+	}
+	return b.String()
+}

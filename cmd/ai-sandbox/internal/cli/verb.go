@@ -1,0 +1,101 @@
+// The table of verbs. One file a verb holds what it does.
+
+package cli
+
+import (
+	"slices"
+	"strings"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/config"
+)
+
+// A verb is one of ai-sandbox's own commands.
+type verb struct {
+	name string
+	// args names the arguments in the help; "" is none, and each word is one
+	// that is needed unless it stands in brackets.
+	args  string
+	about string
+	// use picks the options of the table that are flags of this verb; flags
+	// are its own.
+	use      config.Use
+	flags    []ownFlag
+	examples []string
+	exit     [][2]string
+	subs     []*verb
+	action   func(*app, Invocation, []config.Item) error
+}
+
+// An ownFlag is a switch that only one verb has and no file sets.
+type ownFlag struct{ name, usage string }
+
+var usualExit = [][2]string{{"0", "done"}, {"1", "ai-sandbox failed"}, {"2", "the command line makes no sense"}}
+
+// verbs is the table; a function, as the help verb needs it in turn.
+func verbs() []*verb {
+	return []*verb{buildVerb, cleanVerb, doctorVerb, gateVerb, newHelpVerb(), versionVerb}
+}
+
+func lookupVerb(name string) (*verb, bool) {
+	for _, v := range verbs() {
+		if v.name == name {
+			return v, true
+		}
+	}
+	return nil, false
+}
+
+func verbNames() []string {
+	var out []string
+	for _, v := range verbs() {
+		out = append(out, v.name)
+	}
+	return out
+}
+
+func (v *verb) sub(name string) *verb {
+	i := slices.IndexFunc(v.subs, func(s *verb) bool { return s.name == name })
+	if i < 0 {
+		return nil
+	}
+	return v.subs[i]
+}
+
+func (v *verb) specs() []flagSpec {
+	out := flagSpecs(v.use)
+	for _, f := range v.flags {
+		out = append(out, flagSpec{name: f.name, kind: config.Bool, bare: "true"})
+	}
+	return out
+}
+
+// checkArgs counts a verb's arguments.
+func (v *verb) checkArgs(inv Invocation) error {
+	words := strings.Fields(v.args)
+	need := 0
+	for _, w := range words {
+		if !strings.HasPrefix(w, "[") {
+			need++
+		}
+	}
+	var err *errUsage
+	switch {
+	case len(v.subs) > 0:
+		var names []string
+		for _, s := range v.subs {
+			names = append(names, inv.Verb+" "+s.name)
+		}
+		err = usagef("%s needs a word more; write one of: %s", inv.Verb, strings.Join(names, ", "))
+		if len(inv.Args) > 0 {
+			err = usagef("%s %s is not a verb; write one of: %s", inv.Verb, quote(inv.Args[0]), strings.Join(names, ", "))
+		}
+	case len(inv.Args) < need:
+		err = usagef("%s needs %s; write: ai-sandbox %s %s", inv.Verb, v.args, inv.Verb, v.args)
+	case len(inv.Args) > len(words):
+		err = usagef("%s takes no argument %s; drop it", inv.Verb, quote(inv.Args[len(words)]))
+	default:
+		return nil
+	}
+	err.verb = true
+	return err
+}

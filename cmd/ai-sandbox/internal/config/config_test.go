@@ -1,0 +1,244 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// Every option goes through built-in, file, environment and flag, each beating
+// the one before; a list adds up.
+func TestPrecedence(t *testing.T) {
+	for _, o := range Options {
+		t.Run(o.Key, func(t *testing.T) {
+			values := []string{"a", "b", "c"}
+			switch {
+			case o.Kind == Bool:
+				values = []string{"true", "false", "true"}
+			case len(o.Values) == 1:
+				values = []string{o.Values[0], o.Values[0], o.Values[0]}
+			case len(o.Values) > 1:
+				values = []string{o.Values[1], o.Values[0], o.Values[1]}
+			case o.Kind == Path:
+				values = []string{"/a", "/b", "/c"}
+			}
+			var layers [][]Item
+			want := []Item{}
+			if o.Default != "" {
+				want = append(want, Item{o.Key, o.Default, BuiltIn})
+			}
+			check := func() {
+				t.Helper()
+				s, err := Resolve(layers...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := append([]Item{}, s[o.Key]...); !reflect.DeepEqual(got, want) {
+					t.Errorf("got %v, want %v", got, want)
+				}
+			}
+			check()
+			add := func(items []Item, err error, it Item, allowed bool) {
+				t.Helper()
+				if !allowed {
+					if err == nil {
+						t.Errorf("%v is taken from where it must not be set", it)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				layers = append(layers, items)
+				if o.Kind != List {
+					want = nil
+				}
+				want = append(want, it)
+				check()
+			}
+			items, err := ParseFile("f", []byte("# a comment\n\n"+o.Key+" = "+values[0]+"\n"))
+			add(items, err, Item{o.Key, values[0], "f:3"}, o.In(InFile))
+			items, err = FromEnviron(NewEnviron([]string{o.Env() + "=" + values[1], "PATH=/bin"}))
+			add(items, err, Item{o.Key, values[1], o.Env()}, o.In(InEnv))
+			add([]Item{{o.Key, values[2], "--" + o.Flag()}}, nil, Item{o.Key, values[2], "--" + o.Flag()}, true)
+		})
+	}
+}
+
+func TestEmptied(t *testing.T) {
+	file, err := ParseFile("f", []byte("allow = a.example.com\nallow =\nallow = b.example.com\nnet = none\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	env, err := FromEnviron(Environ{"AISB_NET": ""})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Resolve(file, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Values("allow"); !reflect.DeepEqual(got, []string{"b.example.com"}) {
+		t.Errorf("allow %q", got)
+	}
+	if s.Text("net") != "gated" {
+		t.Errorf("net %q", s.Text("net"))
+	}
+	if s, err = Resolve(file, []Item{{"allow", "", "AISB_ALLOW"}}); err != nil || len(s["allow"]) != 0 {
+		t.Errorf("allow %v (%v)", s["allow"], err)
+	}
+	env, err = FromEnviron(Environ{"AISB_ALLOW": " c.example.com\td.example.com:8443 "})
+	if err != nil || len(env) != 2 || env[1].Value != "d.example.com:8443" {
+		t.Errorf("env %v (%v)", env, err)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	file := func(text string) error {
+		items, err := ParseFile("~/config", []byte(text))
+		if err != nil {
+			return err
+		}
+		_, err = Resolve(items)
+		return err
+	}
+	env := func(s string) error {
+		items, err := FromEnviron(NewEnviron([]string{s}))
+		if err != nil {
+			return err
+		}
+		_, err = Resolve(items)
+		return err
+	}
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{file("\nnte = none"), `key "nte" is unknown (from ~/config:2); did you mean net?`},
+		{file("alow = x"), `key "alow" is unknown (from ~/config:1); did you mean allow?`},
+		{file("wat = x"), `key "wat" is unknown (from ~/config:1); remove the line`},
+		{file("Net = none"), `key "Net" is unknown (from ~/config:1); did you mean net?`},
+		{file("net none"), `"net none" is not a setting (from ~/config:1); write key = value`},
+		{file("[net]"), `"[net]" is not a setting (from ~/config:1); write key = value`},
+		{file("net = none\nnet = gated"), "net is set again, after line 1 (from ~/config:2); keep one of them"},
+		{file("net = nnoe"), `net "nnoe" is unknown (from ~/config:1); use gated or none`},
+		{file("net = host"), "net host is not available in this version (from ~/config:1); use gated or none"},
+		{file("runtime = local"), "runtime local is not available in this version (from ~/config:1); use podman"},
+		{file("verbose = yes"), `verbose is "yes", which is neither true nor false (from ~/config:1); write true or false`},
+		{file("report = /x"), "report can't be set in a file (from ~/config:1); use --report"},
+		{file("allow = a.example.com # mine"), "a comment can't follow a value (from ~/config:1); give the comment a line of its own"},
+		{file("ca_file = ca.pem"), `ca_file "ca.pem" is not an absolute path (from ~/config:1); begin it with / or ~/`},
+		{file("\ufeffnet = none"), "the line holds a character that is not printable (from ~/config:1); retype it as plain text"},
+		{file("allow = a\x00b"), "the line holds a character that is not printable (from ~/config:1); retype it as plain text"},
+		{file("allow = \u202eb"), "the line holds a character that is not printable (from ~/config:1); retype it as plain text"},
+		{file("allow = \xff"), "the line holds a character that is not printable (from ~/config:1); retype it as plain text"},
+		{env("AISB_NTE=none"), `variable "AISB_NTE" is not one of ai-sandbox's (from the environment); did you mean AISB_NET?`},
+		{env("AISB_MEMORY=1g"), `variable "AISB_MEMORY" is not one of ai-sandbox's (from the environment); unset it`},
+		{env("AISB_ALLOW_PRIVATE=127.0.0.1"), "allow_private can't be set by a variable (from the environment); use --allow-private"},
+		{env("AISB_NET=open"), `net "open" is unknown (from AISB_NET); use gated or none`},
+	} {
+		if tc.err == nil || tc.err.Error() != tc.want {
+			t.Errorf("got  %v\nwant %s", tc.err, tc.want)
+		}
+	}
+	if err := env("AISB_TEST_X=1"); err != nil {
+		t.Errorf("the tests' own variable: %v", err)
+	}
+}
+
+func TestEveryProblem(t *testing.T) {
+	_, err := ParseFile("f", []byte("a = 1\nb = 2\nnet = none"))
+	if err == nil || strings.Count(err.Error(), "\n") != 1 {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestReadFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "config")
+	if items, err := ReadFile(path); items != nil || err != nil {
+		t.Errorf("no file: %v, %v", items, err)
+	}
+	if err := os.WriteFile(path, []byte("net = none\r\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	items, err := ReadFile(path)
+	if err != nil || len(items) != 1 || items[0] != (Item{"net", "none", path + ":1"}) {
+		t.Errorf("%v, %v", items, err)
+	}
+	if err := os.Chmod(path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadFile(path); err == nil || !strings.Contains(err.Error(), "other users can write this file") {
+		t.Errorf("a file that anyone can write: %v", err)
+	}
+	if _, err := ReadFile(dir); err == nil {
+		t.Error("a directory is read")
+	}
+}
+
+// What could widen a run is marked, as a project's file must not set it.
+func TestTable(t *testing.T) {
+	seen := map[string]bool{}
+	for _, o := range Options {
+		if seen[o.Key] || o.Usage == "" || o.Topic == "" || o.Use == 0 {
+			t.Errorf("option %+v", o)
+		}
+		seen[o.Key] = true
+		if o.Key != strings.ToLower(o.Key) || strings.Contains(o.Key, "-") {
+			t.Errorf("key %s", o.Key)
+		}
+	}
+	for _, key := range []string{"allow", "allow_private", "net", "gate", "env", "ca_file", "runtime", "base", "node_mirror"} {
+		if o, ok := Lookup(key); !ok || !o.Widens {
+			t.Errorf("%s is not marked as widening", key)
+		}
+	}
+	if o, _ := Lookup("allow_private"); o.In(InEnv) {
+		t.Error("allow_private can be set by a variable")
+	}
+}
+
+func TestNear(t *testing.T) {
+	for _, tc := range [][3]string{
+		{"nte", "net", "net"}, {"ent", "net", "net"}, {"nett", "net", "net"}, {"ner", "net", "net"},
+		{"allwo", "allow", "allow"}, {"alllow", "allow", "allow"}, {"alow", "allow", "allow"}, {"allowed", "allow", ""}, {"export", "report", ""}, {"runtmei", "runtime", "runtime"}, {"session", "runtime", ""},
+		{"model", "net", ""}, {"p", "net", ""}, {"ne", "net", ""}, {"net", "net", ""}, {"mode", "gate", ""}, {"tents", "net", ""},
+	} {
+		if got := Near(tc[0], []string{tc[1]}); got != tc[2] {
+			t.Errorf("%s is near %q, want %q", tc[0], got, tc[2])
+		}
+	}
+}
+
+func TestDirs(t *testing.T) {
+	d := Environ{"HOME": "/h", "XDG_STATE_HOME": "/s", "XDG_RUNTIME_DIR": "/r"}.Dirs("/other")
+	if want := (Dirs{"/h", "/h/.config/ai-sandbox", "/s/ai-sandbox", "/h/.cache/ai-sandbox", "/r"}); d != want {
+		t.Errorf("got %+v, want %+v", d, want)
+	}
+	if d := (Environ{}).Dirs("/h"); d.Home != "/h" || d.Runtime != "" {
+		t.Errorf("got %+v", d)
+	}
+}
+
+func FuzzParseFile(f *testing.F) {
+	for _, s := range []string{"net = none", "allow =\nallow = x", "# c\n= x", "env = A=b # c", "\x00", "net=none\r\n", "ca_file = ~/x"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		items, err := ParseFile("f", []byte(s))
+		if err != nil {
+			return
+		}
+		for _, it := range items {
+			if _, ok := Lookup(it.Key); !ok || strings.ContainsAny(it.Value, "\x00\n\r") || it.Value != strings.TrimSpace(it.Value) {
+				t.Errorf("%q gives %+v", s, it)
+			}
+			if !strings.HasPrefix(it.Origin, "f:") {
+				t.Errorf("origin %q", it.Origin)
+			}
+		}
+	})
+}

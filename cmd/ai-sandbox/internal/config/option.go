@@ -1,0 +1,178 @@
+// Package config turns what the user set into one value for each option, each
+// with where it came from: built-in, the user's file, the environment, a flag, in
+// rising order. It is the only reader of the environment and of the user's file.
+package config
+
+import (
+	"slices"
+	"strings"
+)
+
+// A Kind says how an option's value is read.
+type Kind int
+
+const (
+	// Text is any value.
+	Text Kind = iota
+	// Bool is true or false.
+	Bool
+	// List adds up over the layers.
+	List
+	// Path is a file or directory; a leading ~/ is the user's home.
+	Path
+)
+
+// A Use says which verbs an option is for.
+type Use uint
+
+const (
+	UseRun Use = 1 << iota
+	UseBuild
+	UseGate // gate up
+
+	// UseImages is for whatever stands on the images.
+	UseImages = UseRun | UseBuild | UseGate
+)
+
+// A Source says where an option may be set.
+type Source uint
+
+const (
+	InFile Source = 1 << iota
+	InEnv
+	InFlag
+
+	anywhere = InFile | InEnv | InFlag
+)
+
+// An Option is one setting. Its key in a file, its variable and its flag have
+// the same name in three spellings.
+type Option struct {
+	Key string
+	Kind
+	// Default is the built-in value. Defaults live here and nowhere else, or
+	// the environment would beat a file by accident.
+	Default string
+	// Values are the only ones that are accepted; Later are those that are
+	// known and come in a later version, and Values may then be empty.
+	Values, Later []string
+	// Bare is the value of a flag that may stand without one.
+	Bare string
+	// Source says where it may be set; 0 is anywhere.
+	Source Source
+	// Widens marks an option that can widen what a run may do: a project's
+	// own file may not set it.
+	Widens bool
+	Use    Use
+	// Topic groups options in the help, Arg names the value there, and Usage
+	// is the sentence.
+	Topic, Arg, Usage string
+}
+
+// Options is the table of all settings, in the order of the help.
+var Options = []Option{
+	{Key: "allow", Kind: List, Widens: true, Use: UseRun | UseGate, Topic: "network", Arg: "HOST",
+		Usage: "let HOST through: a host, .DOMAIN (and all below it), an address or range; :PORT where it is neither 80 nor 443; repeat for more"},
+	{Key: "allow_private", Kind: List, Source: InFile | InFlag, Widens: true, Use: UseRun | UseGate, Topic: "network", Arg: "HOST",
+		Usage: "as --allow, and HOST may lead to a private or loopback address"},
+	{Key: "net", Default: "gated", Values: []string{"gated", "none"}, Later: []string{"unix", "host"}, Widens: true, Use: UseRun, Topic: "network", Arg: "MODE",
+		Usage: "gated (hosts on the list only) or none"},
+	{Key: "gate", Widens: true, Use: UseRun, Topic: "network", Arg: "NAME",
+		Usage: "use the gate that \"gate up NAME\" made, with its list"},
+	{Key: "env", Kind: List, Widens: true, Use: UseRun, Topic: "environment", Arg: "NAME",
+		Usage: "pass the variable NAME; NAME=VALUE sets a public constant that printouts show, so not for secrets; repeat for more"},
+	{Key: "ephemeral_home", Kind: Bool, Default: "false", Use: UseRun, Topic: "environment",
+		Usage: "a home that ends with the run, not the project's own"},
+	{Key: "ca_file", Kind: Path, Widens: true, Use: UseImages, Topic: "image", Arg: "FILE",
+		Usage: "trust the CA certificates in FILE (PEM) inside, and while the image is built"},
+	{Key: "runtime", Default: "podman", Values: []string{"podman"}, Later: []string{"local"}, Widens: true, Use: UseImages, Topic: "image", Arg: "NAME",
+		Usage: "what isolates the run: podman"},
+	{Key: "base", Default: "docker.io/library/debian:trixie-slim", Widens: true, Use: UseImages, Topic: "image", Arg: "REF",
+		Usage: "the image that ours is built on"},
+	{Key: "node_version", Default: "", Widens: true, Use: UseImages, Topic: "image", Arg: "VERSION",
+		Usage: "the version of Node in the image"},
+	{Key: "node_mirror", Default: "https://nodejs.org/dist", Widens: true, Use: UseImages, Topic: "image", Arg: "URL",
+		Usage: "where Node is fetched from"},
+	{Key: "cache_dir", Kind: Path, Widens: true, Use: UseImages, Topic: "image", Arg: "DIR",
+		Usage: "where downloads and pins are kept"},
+	{Key: "print_policy", Values: []string{"text", "json"}, Bare: "text", Source: InFlag, Use: UseRun, Topic: "look first", Arg: "[=json]",
+		Usage: "print what would be allowed; start nothing"},
+	{Key: "dry_run", Kind: Bool, Default: "false", Source: InFlag, Use: UseRun, Topic: "look first",
+		Usage: "print that and every configuration that would be used; start nothing"},
+	{Key: "print_entrypoint", Kind: Bool, Default: "false", Source: InFlag, Use: UseRun, Topic: "look first",
+		Usage: "print the ruleset inside, in nft syntax"},
+	{Key: "print_containerfile", Kind: Bool, Default: "false", Source: InFlag, Use: UseRun, Topic: "look first",
+		Usage: "print what the image is built from"},
+	{Key: "report", Kind: Path, Source: InFlag, Use: UseRun, Topic: "output", Arg: "FILE",
+		Usage: "write to FILE, as JSON, how the run ended and why"},
+	{Key: "verbose", Kind: Bool, Default: "false", Use: UseImages, Topic: "output",
+		Usage: "say on stderr what is being done"},
+}
+
+// Lookup finds an option by its key.
+func Lookup(key string) (Option, bool) {
+	i := slices.IndexFunc(Options, func(o Option) bool { return o.Key == key })
+	if i < 0 {
+		return Option{}, false
+	}
+	return Options[i], true
+}
+
+// Env is the option's variable.
+func (o Option) Env() string { return EnvPrefix + strings.ToUpper(o.Key) }
+
+// Flag is the option's flag, without dashes.
+func (o Option) Flag() string { return strings.ReplaceAll(o.Key, "_", "-") }
+
+// In tells whether the option may be set in a source.
+func (o Option) In(s Source) bool {
+	return o.Source == 0 && anywhere&s != 0 || o.Source&s != 0
+}
+
+// Near returns the candidate that s is most likely a misspelling of, or "": at
+// an edit distance of one, or two where the words are long enough for that to
+// say something (pi has --export, which is two from --report). Swapped
+// neighbours count as one edit.
+func Near(s string, candidates []string) string {
+	best, bestDist := "", 3
+	for _, c := range candidates {
+		limit := 1
+		if min(len(s), len(c)) >= 7 {
+			limit = 2
+		}
+		if len(s) < 3 || s == c {
+			continue
+		}
+		if d := distance(s, c); d <= limit && d < bestDist {
+			best, bestDist = c, d
+		}
+	}
+	return best
+}
+
+// distance is the optimal string alignment distance, in bytes.
+func distance(a, b string) int {
+	if len(a) > len(b)+2 || len(b) > len(a)+2 {
+		return 3 // more than anyone asks about
+	}
+	var before, prev []int
+	cur := make([]int, len(b)+1)
+	for j := range cur {
+		cur[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		before, prev, cur = prev, cur, make([]int, len(b)+1)
+		cur[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			cur[j] = min(prev[j]+1, cur[j-1]+1, prev[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				cur[j] = min(cur[j], before[j-2]+1)
+			}
+		}
+	}
+	return cur[len(b)]
+}

@@ -1,0 +1,111 @@
+// Layers become one value for each option.
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// An Item is one setting as it was written. Origin is where: "file:line", a
+// variable's name, or a flag.
+type Item struct {
+	Key, Value, Origin string
+}
+
+// Settings are the values that count, each with its origin. A Text or Bool
+// option has one item, a List any number.
+type Settings map[string][]Item
+
+// BuiltIn is the Origin of a default.
+const BuiltIn = "built-in"
+
+// Resolve lays the layers over the built-in defaults, the first layer lowest.
+// An item without a value empties what came before it. It reports every problem.
+func Resolve(layers ...[]Item) (Settings, error) {
+	s := Settings{}
+	for _, o := range Options {
+		if o.Default != "" {
+			s[o.Key] = []Item{{Key: o.Key, Value: o.Default, Origin: BuiltIn}}
+		}
+	}
+	var errs errorList
+	for _, it := range slices.Concat(layers...) {
+		o, ok := Lookup(it.Key)
+		if !ok {
+			errs.add(&Error{Origin: it.Origin, Text: fmt.Sprintf("key %q is unknown", it.Key), Fix: "remove it"})
+			continue
+		}
+		if err := o.check(it); err != nil {
+			errs.add(err)
+			continue
+		}
+		switch {
+		case it.Value == "" && o.Kind != List && o.Default != "":
+			s[o.Key] = []Item{{Key: o.Key, Value: o.Default, Origin: BuiltIn}}
+		case it.Value == "":
+			delete(s, o.Key)
+		case o.Kind == List:
+			s[o.Key] = append(s[o.Key], it)
+		default:
+			s[o.Key] = []Item{it}
+		}
+	}
+	return s, errs.join()
+}
+
+// check judges a value by the option's kind.
+func (o Option) check(it Item) error {
+	if it.Value == "" {
+		return nil
+	}
+	bad := func(text, fix string) error { return &Error{Origin: it.Origin, Text: text, Fix: fix} }
+	switch {
+	case o.Kind == Bool && it.Value != "true" && it.Value != "false":
+		return bad(fmt.Sprintf("%s is %q, which is neither true nor false", o.Key, it.Value), "write true or false")
+	case slices.Contains(o.Later, it.Value):
+		return bad(fmt.Sprintf("%s %s is not available in this version", o.Key, it.Value), "use "+strings.Join(o.Values, " or "))
+	case o.Values != nil && !slices.Contains(o.Values, it.Value):
+		return bad(fmt.Sprintf("%s %q is unknown", o.Key, it.Value), "use "+strings.Join(o.Values, " or "))
+	case strings.ContainsRune(it.Value, 0):
+		return bad(fmt.Sprintf("%s holds a NUL byte", o.Key), "remove it")
+	}
+	return nil
+}
+
+// Text is the value of an option that is not a list, or "".
+func (s Settings) Text(key string) string {
+	if items := s[key]; len(items) > 0 {
+		return items[0].Value
+	}
+	return ""
+}
+
+// Bool is the value of a Bool option.
+func (s Settings) Bool(key string) bool { return s.Text(key) == "true" }
+
+// Values are the values of a list.
+func (s Settings) Values(key string) []string {
+	out := make([]string, 0, len(s[key]))
+	for _, it := range s[key] {
+		out = append(out, it.Value)
+	}
+	return out
+}
+
+// An Error is a setting that cannot be taken, where it stands, and what to do.
+type Error struct {
+	Origin, Text, Fix string
+}
+
+// Error is one sentence that says what to do.
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s (from %s); %s", e.Text, e.Origin, e.Fix)
+}
+
+type errorList []error
+
+func (l *errorList) add(err error) { *l = append(*l, err) }
+func (l errorList) join() error    { return errors.Join(l...) }

@@ -1,0 +1,310 @@
+// Package engine puts the parts together: it is what the verbs of the command
+// line call, made of the session manager, the podman backend and the images.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+	"ai-sandbox/cmd/ai-sandbox/internal/backend/podman"
+	"ai-sandbox/cmd/ai-sandbox/internal/cli"
+	"ai-sandbox/cmd/ai-sandbox/internal/embedded"
+	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
+	"ai-sandbox/cmd/ai-sandbox/internal/session"
+	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
+	"ai-sandbox/entrypoint/spec"
+	"ai-sandbox/gate"
+	"ai-sandbox/policy"
+)
+
+// New returns the engine of the real program, which began at start.
+func New(start time.Time) cli.Engine {
+	e := engine{start: start}
+	return cli.Engine{
+		Image: e.image, Ruleset: ruleset, DryRun: dryRun, GateNet: e.gateNet,
+		Run: e.run, Build: e.build, Clean: e.clean,
+		GateUp: e.gateUp, GateDown: e.gateDown, GateList: e.gateList, Doctor: e.doctor,
+	}
+}
+
+type engine struct{ start time.Time }
+
+// request is what imagebuild is asked.
+func request(r cli.ImageRequest) (imagebuild.Request, error) {
+	program, err := embedded.Entrypoint()
+	if err != nil {
+		return imagebuild.Request{}, err
+	}
+	return imagebuild.Request{
+		Base: r.Base, NodeVersion: r.NodeVersion, NodeMirror: r.NodeMirror, CA: r.CA,
+		Entrypoint: program, Arch: runtime.GOARCH, CacheDir: r.CacheDir, StateDir: r.StateDir,
+	}, nil
+}
+
+func (engine) image(r cli.ImageRequest) (cli.ImagePlan, error) {
+	req, err := request(r)
+	if err != nil {
+		return cli.ImagePlan{}, err
+	}
+	p, err := req.Plan()
+	if errors.Is(err, imagebuild.ErrUnresolved) {
+		return cli.ImagePlan{
+			Image: policy.Image{Ref: "localhost/ai-sandbox:<tag>", GateRef: "localhost/ai-sandbox-gate:<tag>",
+				BaseRef: p.BaseRef.String(), BaseDigest: string(p.BaseDigest)},
+			Containerfile: "# " + err.Error() + "\n",
+		}, nil
+	}
+	if err != nil {
+		return cli.ImagePlan{}, err
+	}
+	return cli.ImagePlan{Image: planned(p), Containerfile: p.Sandbox.Containerfile}, nil
+}
+
+func planned(p imagebuild.Plan) policy.Image {
+	return policy.Image{
+		Ref: p.Sandbox.Ref, RecordedID: p.Sandbox.ID, GateRef: p.Gate.Ref, GateID: p.Gate.ID,
+		BaseRef: p.BaseRef.String(), BaseDigest: string(p.BaseDigest),
+	}
+}
+
+// say prints lines for people.
+func say(w io.Writer) func(string, ...any) {
+	return func(format string, a ...any) { fmt.Fprintf(w, "ai-sandbox: "+format+"\n", a...) }
+}
+
+// manager opens where this user's sessions are.
+func manager(m cli.Machine) (*session.Manager, error) {
+	for _, d := range []string{m.Facts.Dirs.Runtime(), m.Facts.Dirs.State} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return nil, fmt.Errorf("make %s: %w", d, err)
+		}
+		info, err := os.Lstat(d)
+		if err != nil {
+			return nil, fmt.Errorf("look at %s: %w", d, err)
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if !ok || !info.IsDir() || info.Mode().Perm()&0o077 != 0 || int(st.Uid) != m.Facts.UID {
+			return nil, fmt.Errorf("%s is not a directory that you alone can use: make it yours with mode 0700, or remove it", d)
+		}
+	}
+	st, err := store.Open(filepath.Join(m.Facts.Dirs.State, "records"))
+	if err != nil {
+		return nil, err
+	}
+	return &session.Manager{Store: st, RuntimeDir: m.Facts.Dirs.Runtime(), StateDir: m.Facts.Dirs.State, Say: say(m.Err)}, nil
+}
+
+// serviceEnv is what a podman service that we start gets of the caller's
+// environment: where its files are, and how it reaches registries.
+var serviceEnv = []string{
+	"HOME", "USER", "LOGNAME", "LANG", "TMPDIR",
+	"XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "DBUS_SESSION_BUS_ADDRESS",
+	"CONTAINERS_CONF", "CONTAINERS_CONF_OVERRIDE", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF", "REGISTRY_AUTH_FILE",
+	"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR",
+}
+
+func connect(ctx context.Context, m cli.Machine) (*podman.Client, error) {
+	env := []string{"PATH=" + strings.Join(m.Facts.SearchPath, ":")}
+	for _, name := range serviceEnv {
+		if m.Environ.Has(name) {
+			env = append(env, name+"="+m.Environ[name])
+		}
+	}
+	return podman.Connect(ctx, podman.Config{
+		Binary:     m.Facts.Podman.Path,
+		UserSocket: filepath.Join(m.Facts.Dirs.XDGRuntime, "podman", "podman.sock"),
+		RuntimeDir: m.Facts.Dirs.Runtime(),
+		Env:        env, UID: m.Facts.UID,
+	})
+}
+
+// ensure brings the images up to date, which a warm start has nothing to do for.
+func ensure(ctx context.Context, m cli.Machine, r cli.ImageRequest, c *podman.Client, rebuild bool) (imagebuild.Plan, error) {
+	req, err := request(r)
+	if err != nil {
+		return imagebuild.Plan{}, err
+	}
+	p := newProgress(m.Err)
+	defer p.close()
+	plan, err := req.Ensure(ctx, c, imagebuild.Options{
+		Rebuild: rebuild, Say: p.say, Step: p.step, Download: p.download,
+		Resolve: resolver(r.CA),
+	})
+	if err != nil {
+		return plan, err
+	}
+	return plan, nil
+}
+
+// build makes the images and says which they are.
+func (engine) build(ctx context.Context, r cli.BuildRequest) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if _, err := manager(r.Machine); err != nil {
+		return err
+	}
+	c, err := connect(ctx, r.Machine)
+	if err != nil {
+		return err
+	}
+	p, err := ensure(ctx, r.Machine, r.Image, c, r.Rebuild)
+	if err != nil {
+		return err
+	}
+	for _, i := range []imagebuild.Image{p.Sandbox, p.Gate} {
+		fmt.Fprintf(r.Out, "%s %s\n", i.Ref, i.ID)
+	}
+	return nil
+}
+
+// forwarded are the signals that go to the command.
+var forwarded = []os.Signal{
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+}
+
+func (e engine) run(ctx context.Context, r cli.RunRequest) (int, error) {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, forwarded...)
+	// A closed output is an error of the write, and ends the run in order.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+
+	var report *reportFile
+	if r.Report != "" {
+		var err error
+		if report, err = openReport(r.Report); err != nil {
+			return 0, err
+		}
+	}
+	rep, err := e.runSession(ctx, r, signals)
+	summary(say(r.Err), rep)
+	if report != nil {
+		err = errors.Join(err, report.write(rep))
+	}
+	return rep.ExitCode, err
+}
+
+func (e engine) runSession(ctx context.Context, r cli.RunRequest, signals <-chan os.Signal) (session.Report, error) {
+	failed := session.Report{Version: 1, ExitCode: session.ExitFailed, EndedBy: session.EndedByUs,
+		Refused: []gate.RefusedHost{}, Timings: map[string]float64{}}
+	fail := func(err error) (session.Report, error) {
+		failed.Reason = err.Error()
+		return failed, err
+	}
+	m, err := manager(r.Machine)
+	if err != nil {
+		return fail(err)
+	}
+	c, err := connect(ctx, r.Machine)
+	if err != nil {
+		return fail(err)
+	}
+	plan, err := untilSignal(ctx, signals, func(ctx context.Context) (imagebuild.Plan, error) {
+		return ensure(ctx, r.Machine, r.Image, c, false)
+	})
+	if err != nil {
+		return fail(err)
+	}
+	p := r.Policy
+	p.Image = planned(plan)
+	req := session.Request{
+		Policy: p, Values: r.Values,
+		Project:      spec.Bind{Target: p.Workdir, Dev: r.Facts.Project.Dev, Ino: r.Facts.Project.Ino},
+		SandboxImage: plan.Sandbox.ID, GateImage: plan.Gate.ID,
+		Streams: backend.Streams{Stdin: r.In, Stdout: r.Out, Stderr: r.Err},
+		Signals: signals, Start: e.start,
+	}
+	if out, ok := r.Out.(*os.File); ok {
+		if t := openTerminal(r.In, out); t != nil {
+			req.Terminal = t
+		}
+	}
+	return m.Run(ctx, c, req)
+}
+
+// untilSignal ends f's context at the first signal.
+func untilSignal[T any](ctx context.Context, signals <-chan os.Signal, f func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		select {
+		case s := <-signals:
+			cancel(fmt.Errorf("ended by %s", s))
+		case <-done:
+		}
+	}()
+	v, err := f(ctx)
+	close(done)
+	<-stopped
+	cancel(nil)
+	return v, err
+}
+
+// summary names each refused host once.
+func summary(say func(string, ...any), rep session.Report) {
+	for _, h := range rep.Refused {
+		times := "once"
+		if h.Count > 1 {
+			times = fmt.Sprintf("%d times", h.Count)
+		}
+		where := policy.Printable(h.Host)
+		if h.Port != 0 {
+			where = fmt.Sprintf("%s, port %d,", where, h.Port)
+		}
+		if h.AllowFlag != "" {
+			say("refused: %s %s; to let it through: %s", where, times, policy.Printable(h.AllowFlag))
+		} else {
+			say("refused: %s %s; %s", where, times, policy.Printable(h.Why))
+		}
+	}
+}
+
+func (engine) clean(ctx context.Context, mc cli.Machine) error {
+	m, err := manager(mc)
+	if err != nil {
+		return err
+	}
+	c, err := connect(ctx, mc)
+	if err != nil {
+		return err
+	}
+	removed, doubt, err := m.Reap(ctx, c)
+	if err != nil {
+		return err
+	}
+	for _, id := range doubt {
+		m.Say("session %s was started in another process namespace; whether it lives can't be told, so it stays", policy.Quote(id))
+	}
+	known := map[string]bool{}
+	records, err := m.Store.List()
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		for _, name := range r.Containers {
+			known[name] = true
+		}
+	}
+	list, err := c.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range list {
+		if !known[l.Name] {
+			m.Say("the container %s has no record here, so its owner is not known and it stays; podman rm -f %s removes it", l.Name, l.Name)
+		}
+	}
+	fmt.Fprintf(mc.Out, "removed %d\n", removed)
+	return nil
+}

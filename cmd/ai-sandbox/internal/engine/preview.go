@@ -1,0 +1,131 @@
+// What a run would be, without one: the ruleset, the gate's configuration and
+// the container's specification, with placeholders for what a start assigns.
+
+package engine
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+	"ai-sandbox/cmd/ai-sandbox/internal/backend/podman"
+	"ai-sandbox/cmd/ai-sandbox/internal/cli"
+	"ai-sandbox/cmd/ai-sandbox/internal/host"
+	"ai-sandbox/cmd/ai-sandbox/internal/session"
+	"ai-sandbox/entrypoint/firewall"
+	"ai-sandbox/entrypoint/spec"
+	"ai-sandbox/gate"
+	"ai-sandbox/policy"
+)
+
+// standIns are ports that no entry of the policy names, to be replaced by
+// placeholders in what is rendered with them.
+func standIns(net policy.Net) (front, peek uint16) {
+	used := map[uint16]bool{}
+	for _, list := range [][]policy.Entry{net.Allow, net.AllowPrivate} {
+		for _, e := range list {
+			used[e.Port] = true
+		}
+	}
+	var free []uint16
+	for p := uint16(60001); len(free) < 2; p++ {
+		if !used[p] {
+			free = append(free, p)
+		}
+	}
+	return free[0], free[1]
+}
+
+func ruleset(p policy.Policy) (string, error) {
+	f := spec.Firewall{Mode: p.Net.Mode}
+	front, _ := standIns(p.Net)
+	if p.Net.Mode == policy.NetGated {
+		f.GateAddr, f.GatePort = policy.GateAddr, front
+	}
+	rs, err := firewall.Build(f)
+	if err != nil {
+		return "", err
+	}
+	return strings.ReplaceAll(rs.Text(), strconv.Itoa(int(front)), policy.PortPlaceholder), nil
+}
+
+func dryRun(r cli.RunRequest) ([]cli.Section, error) {
+	p := r.Policy
+	var out []cli.Section
+	text, err := ruleset(p)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, cli.Section{Title: "ruleset inside", Text: text})
+	sandbox, gateSpec, err := podman.Preview(backend.Sandbox{
+		Name: "aisb-" + policy.SessionPlaceholder, Session: policy.SessionPlaceholder,
+		Image: p.Image.RecordedID, Policy: p, ControlDir: controlDir(p),
+	}, backend.Gate{
+		Name: "aisb-gate-" + policy.SessionPlaceholder, Session: policy.SessionPlaceholder, Image: p.Image.GateID,
+		ConfigDir: "<state>/sessions/<session>/gate-0/conf", LogDir: "<state>/sessions/<session>/gate-0/log",
+		ControlDir: "<state>/sessions/<session>/gate-0/ctl",
+	})
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, cli.Section{Title: "podman container of the sandbox", Text: sandbox})
+	if p.Net.Mode != policy.NetGated || p.Net.GateName != "" {
+		return out, nil
+	}
+	out = append(out, cli.Section{Title: "podman container of the gate", Text: gateSpec})
+	front, peek := standIns(p.Net)
+	files, err := gate.Files(gate.Config{Allow: p.Net.Allow, AllowPrivate: p.Net.AllowPrivate, FrontPort: front, PeekPort: peek,
+		Nonce: "NONCE", PolicyHash: session.PolicyHash(p.Net)})
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(files))
+	for name := range files {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	fill := strings.NewReplacer(strconv.Itoa(int(front)), policy.PortPlaceholder, strconv.Itoa(int(peek)), "<peek-port>", "NONCE", "<nonce>")
+	for _, name := range names {
+		out = append(out, cli.Section{Title: "gate: " + name, Text: fill.Replace(string(files[name]))})
+	}
+	return out, nil
+}
+
+func controlDir(p policy.Policy) string {
+	for _, m := range p.Mounts {
+		if m.Why == policy.WhyControl {
+			return m.Source
+		}
+	}
+	return ""
+}
+
+// doctor asks podman's service, and looks at what was recorded of the images.
+func (e engine) doctor(ctx context.Context, m cli.Machine) []host.Verdict {
+	service := host.Verdict{Name: "podman service"}
+	image := host.Verdict{Name: "images"}
+	if _, err := manager(m); err != nil {
+		service.Problem = err.Error()
+		return []host.Verdict{service}
+	}
+	c, err := connect(ctx, m)
+	if err != nil {
+		service.Problem = err.Error()
+		return []host.Verdict{service}
+	}
+	service.Detail = fmt.Sprintf("answers as version %s", c.Version)
+	images, err := filepath.Glob(filepath.Join(m.Facts.Dirs.State, "images", "*.json"))
+	switch {
+	case err != nil:
+		image.Problem = err.Error()
+	case len(images) == 0:
+		image.Detail = "none built yet; the first run builds them, or: ai-sandbox build"
+	default:
+		image.Detail = fmt.Sprintf("%d built", len(images))
+	}
+	return []host.Verdict{service, image}
+}

@@ -1,0 +1,82 @@
+// Showing how a build comes on: a bar for a download and a line a step.
+
+package engine
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+	"golang.org/x/term"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
+	"ai-sandbox/image"
+	"ai-sandbox/image/registry"
+	"ai-sandbox/policy"
+)
+
+// A progress writes lines, and a bar where there is a terminal to draw it on.
+type progress struct {
+	w        io.Writer
+	terminal bool
+	bars     *mpb.Progress
+	bar      *mpb.Bar
+	told     bool
+}
+
+func newProgress(w io.Writer) *progress {
+	f, ok := w.(*os.File)
+	return &progress{w: w, terminal: ok && term.IsTerminal(int(f.Fd()))}
+}
+
+func (p *progress) say(format string, a ...any) {
+	p.close()
+	say(p.w)(format, a...)
+}
+
+func (p *progress) step(ref string, s imagebuild.Step) {
+	p.say("%s: step %d of %d: %s", ref, s.N, s.Of, policy.Printable(s.Text))
+}
+
+// download is called again and again; total is -1 when it isn't known.
+func (p *progress) download(name string, done, total int64) {
+	if !p.terminal {
+		if !p.told {
+			p.told = true
+			say(p.w)("fetching %s", policy.Printable(name))
+		}
+		return
+	}
+	if p.bar == nil {
+		p.bars = mpb.New(mpb.WithOutput(p.w), mpb.WithWidth(40))
+		p.bar = p.bars.AddBar(max(total, 0),
+			mpb.PrependDecorators(decor.Name("ai-sandbox: fetching "+policy.Printable(name)+" ")),
+			mpb.AppendDecorators(decor.CountersKibiByte("% .1f / % .1f")))
+	}
+	p.bar.SetCurrent(done)
+}
+
+// close ends the bar; what follows begins on a line of its own.
+func (p *progress) close() {
+	if p.bar == nil {
+		return
+	}
+	p.bar.Abort(false)
+	p.bars.Wait()
+	p.bar, p.bars = nil, nil
+}
+
+// resolver asks registries as podman would, and trusts the user's CA beside.
+func resolver(_ []byte) func(context.Context, image.Reference) (digest.Digest, error) {
+	return func(ctx context.Context, ref image.Reference) (digest.Digest, error) {
+		d, err := registry.Resolve(ctx, ref, registry.Options{})
+		if err != nil {
+			return "", fmt.Errorf("ask the registry: %w", err)
+		}
+		return d, nil
+	}
+}

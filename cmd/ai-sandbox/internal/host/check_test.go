@@ -1,0 +1,311 @@
+package host
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// good are the facts of an ordinary Debian 13.
+func good() Facts {
+	return Facts{
+		OS: "linux", UID: 1000, GID: 1000, User: "dev", Home: "/home/dev",
+		Project: Dir{Path: "/home/dev/shop", Owner: 1000},
+		Dirs: Dirs{
+			Config: "/home/dev/.config/ai-sandbox", State: "/home/dev/.local/state/ai-sandbox", Cache: "/home/dev/.cache/ai-sandbox",
+			XDGRuntime: "/run/user/1000", RuntimeMode: fs.ModeDir | 0o700, RuntimeOwner: 1000,
+			Store: "/home/dev/.local/share/containers",
+		},
+		SubUIDs: 65536, SubGIDs: 65536, Tools: true,
+		Podman: Tool{Path: "/usr/bin/podman", Version: "5.4.2"},
+		Pasta:  Tool{Path: "/usr/bin/pasta", MapHostLoopback: true},
+	}
+}
+
+func TestGood(t *testing.T) {
+	for _, change := range []func(*Facts){
+		func(*Facts) {},
+		func(f *Facts) { f.Podman.Version = "5.0.0-rc1" },
+		func(f *Facts) { f.Podman.Version = "10.1" },
+		func(f *Facts) { f.SubUIDs, f.SubGIDs = -1, -1 }, // kept by a service
+		func(f *Facts) { f.Project.Path = "/home/dev/.config/nvim" },
+		func(f *Facts) { f.Project.Path = "/home/dev/.sshd" },
+		func(f *Facts) { f.Project.Path = "/srv/shop" },
+		func(f *Facts) { f.Project.Path = "/tmp/x" },
+		func(f *Facts) { f.Project.Path = "/library" },
+		func(f *Facts) { f.Project = Dir{} },
+		func(f *Facts) { f.Tools, f.Podman, f.Pasta = false, Tool{}, Tool{} }, // not looked for
+	} {
+		f := good()
+		change(&f)
+		for _, v := range Problems(Check(f)) {
+			t.Errorf("%+v: %s", f.Project, v.Problem)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	const elsewhere = "start ai-sandbox in the directory of one project"
+	in := func(path string) func(*Facts) { return func(f *Facts) { f.Project.Path = path } }
+	for _, tc := range []struct {
+		change func(*Facts)
+		want   string
+	}{
+		{func(f *Facts) { f.UID, f.Project.Owner, f.Dirs.RuntimeOwner = 0, 0, 0 }, "podman's runtime must not run as root; start ai-sandbox as a normal user"},
+		{func(f *Facts) { f.OS = "darwin" }, "ai-sandbox needs Linux, and this is darwin; run it in a Linux machine or VM"},
+		{func(f *Facts) { f.Podman = Tool{} }, "podman is not installed; install podman 5 or later, or choose another runtime with --runtime local"},
+		{func(f *Facts) { f.Podman.Version = "4.3.1" }, "podman is 4.3.1, and 5 or later is needed; install a newer one, or choose another runtime with --runtime local"},
+		{func(f *Facts) { f.Podman.Version = "5x" }, "podman is 5x, and 5 or later is needed; install a newer one, or choose another runtime with --runtime local"},
+		{func(f *Facts) { f.Podman.Err = "exit status 1" }, "podman does not say its version (exit status 1); repair it, or choose another runtime with --runtime local"},
+		{func(f *Facts) { f.Pasta = Tool{} }, "pasta is not installed; install passt of 2024-08 or later"},
+		{func(f *Facts) { f.Pasta.MapHostLoopback = false }, "pasta has no --map-host-loopback; install passt of 2024-08 or later"},
+		{func(f *Facts) { f.SubUIDs = 0 }, "user dev has no range of subordinate ids in /etc/subuid and /etc/subgid; add one with: sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 dev"},
+		{func(f *Facts) { f.SubGIDs = 1000 }, "user dev has fewer than 65536 subordinate ids in /etc/subuid or /etc/subgid; add some with: sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 dev"},
+		{func(f *Facts) { f.RemoteEnv = "CONTAINER_HOST" }, "CONTAINER_HOST points at another podman service, which can't be trusted to enforce anything here; unset CONTAINER_HOST"},
+		{func(f *Facts) { f.Dirs.XDGRuntime = "" }, "XDG_RUNTIME_DIR is not set, and podman needs it; log in as this user, or make /run/user/1000 exist (sudo loginctl enable-linger dev) and export it"},
+		{func(f *Facts) { f.Dirs.RuntimeMode = 0 }, "XDG_RUNTIME_DIR /run/user/1000 is not a directory; make it (sudo loginctl enable-linger dev) or point the variable at /run/user/1000"},
+		{func(f *Facts) { f.Dirs.RuntimeMode |= 0o007 }, "XDG_RUNTIME_DIR /run/user/1000 is open to other users; point the variable at /run/user/1000"},
+		{func(f *Facts) { f.Steered = []string{"XDG_CONFIG_HOME"} }, "XDG_CONFIG_HOME must be absolute and outside the project, or a sandboxed command could rewrite what ai-sandbox obeys; point it elsewhere"},
+
+		{in("/"), "the project would be /, the whole machine; " + elsewhere},
+		{in("/home/dev/a:b"), `project path /home/dev/a:b holds a ":", which podman can't mount; rename the directory`},
+		{in("/home/dev/\xff"), `project path "/home/dev/\xff" is not valid UTF-8; rename the directory`},
+		{in("/home/dev"), "the project would be your home /home/dev, with everything in it; " + elsewhere},
+		{in("/home"), "the project would be /home, which holds your home; " + elsewhere},
+		{func(f *Facts) { f.PasswdHome, f.Project.Path = "/data/dev", "/data/dev" }, "the project would be your home /data/dev, with everything in it; " + elsewhere},
+		{func(f *Facts) { f.Home = "" }, "HOME is not an absolute path; set it to your home directory"},
+		{in("/home/dev/.ssh/x"), "the project would be /home/dev/.ssh/x, which holds credentials; " + elsewhere},
+		{in("/home/dev/.config"), "the project would be /home/dev/.config, which holds the settings of every program; " + elsewhere},
+		{in("/etc"), "the project would be /etc, in the system's /etc; " + elsewhere},
+		{in("/etc/x"), "the project would be /etc/x, in the system's /etc; " + elsewhere},
+		{in("/var"), "the project would be /var, a directory of the system; " + elsewhere},
+		{in("/tmp"), "the project would be /tmp, a directory of the system; " + elsewhere},
+		{in("/home/dev/.config/ai-sandbox"), "the project /home/dev/.config/ai-sandbox and ai-sandbox's configuration /home/dev/.config/ai-sandbox lie in one another; " + elsewhere},
+		{in("/home/dev/.local/state/ai-sandbox/x"), "the project /home/dev/.local/state/ai-sandbox/x and ai-sandbox's state /home/dev/.local/state/ai-sandbox lie in one another; " + elsewhere},
+		{func(f *Facts) { f.Dirs.State = "/srv/shop/state/ai-sandbox"; f.Project.Path = "/srv/shop" }, "the project /srv/shop and ai-sandbox's state /srv/shop/state/ai-sandbox lie in one another; " + elsewhere},
+		{in("/run/user/1000/x"), "the project /run/user/1000/x and ai-sandbox's runtime directory /run/user/1000 lie in one another; " + elsewhere},
+		{in("/home/dev/.local/share/containers"), "the project /home/dev/.local/share/containers and ai-sandbox's podman store /home/dev/.local/share/containers lie in one another; " + elsewhere},
+		{func(f *Facts) { f.Project.Owner = 1001 }, "the project /home/dev/shop belongs to another user (uid 1001); " + elsewhere + " of your own"},
+	} {
+		f := good()
+		tc.change(&f)
+		var got []string
+		for _, v := range Problems(Check(f)) {
+			got = append(got, v.Problem)
+		}
+		if strings.Join(got, "\n") != tc.want {
+			t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), tc.want)
+		}
+	}
+}
+
+func TestSubIDs(t *testing.T) {
+	const file = "root:1:5\ndev:100000:65536\n1000:300000:100\ndevil:1:9\nbad\ndev:1:x\n"
+	if n := countSubIDs([]byte(file), "dev", 1000); n != 65636 {
+		t.Errorf("counted %d", n)
+	}
+	if n := countSubIDs(nil, "dev", 1000); n != 0 {
+		t.Errorf("counted %d in nothing", n)
+	}
+	for text, want := range map[string]bool{"passwd: files\n": false, "subid: files\n": false, "subid:\tsss\n": true, "# subid: sss\n": false} {
+		if subIDsElsewhere([]byte(text)) != want {
+			t.Errorf("%q: %v", text, !want)
+		}
+	}
+}
+
+func TestPodmanVersion(t *testing.T) {
+	for out, want := range map[string]string{
+		"podman version 5.4.2\n": "5.4.2", "podman version 5.7.0-dev\n": "5.7.0-dev", "": "", "docker version 27.1": "", "podman version x": "",
+	} {
+		if got := podmanVersion(out); got != want {
+			t.Errorf("%q: %q", out, got)
+		}
+	}
+}
+
+// program writes a shell script that says text.
+func program(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("#!/bin/sh\necho asked >> \"$0.asked\"\necho '"+text+"'\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func asked(path string) int {
+	data, err := os.ReadFile(path + ".asked")
+	if err != nil {
+		return 0
+	}
+	return strings.Count(string(data), "\n")
+}
+
+// scene is a project and a directory of programs beside it.
+func scene(t *testing.T) (in Input, project, bin string) {
+	t.Helper()
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	project, bin = filepath.Join(base, "home/p"), filepath.Join(base, "bin")
+	for _, d := range []string{project, bin} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return Input{
+		Cwd: project, Home: filepath.Join(base, "home"), Tools: true,
+		Config: filepath.Join(base, "config"), State: filepath.Join(base, "state"), Cache: filepath.Join(base, "cache"), Runtime: filepath.Join(base, "run"),
+		Env: map[string]string{},
+	}, project, bin
+}
+
+func TestLookup(t *testing.T) {
+	in, project, bin := scene(t)
+	nm := filepath.Join(project, "node_modules/.bin")
+	open := filepath.Join(filepath.Dir(bin), "open")
+	linked := filepath.Join(filepath.Dir(bin), "linked")
+	for _, p := range []string{filepath.Join(project, "podman"), filepath.Join(nm, "podman"), filepath.Join(open, "podman")} {
+		program(t, p, "podman version 9.9.9")
+	}
+	if err := os.Chmod(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(linked, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// A trusted directory whose podman is a link into the project.
+	if err := os.Symlink(filepath.Join(project, "podman"), filepath.Join(linked, "podman")); err != nil {
+		t.Fatal(err)
+	}
+	program(t, filepath.Join(bin, "podman"), "podman version 5.4.2")
+	program(t, filepath.Join(bin, "pasta"), "usage --map-host-loopback")
+	link := filepath.Join(filepath.Dir(bin), "into")
+	if err := os.Symlink(nm, link); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(project)
+	in.Env["PATH"] = strings.Join([]string{".", "", "node_modules/.bin", nm, project, link, open, linked, bin}, ":")
+	f, err := Probe(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Podman.Path != filepath.Join(bin, "podman") || f.Podman.Version != "5.4.2" || !f.Pasta.MapHostLoopback {
+		t.Errorf("podman %+v, pasta %+v", f.Podman, f.Pasta)
+	}
+	for _, p := range []string{filepath.Join(project, "podman"), filepath.Join(nm, "podman"), filepath.Join(open, "podman")} {
+		if asked(p) > 0 {
+			t.Errorf("%s was run", p)
+		}
+	}
+	for _, d := range f.SearchPath {
+		if !filepath.IsAbs(d) || within(d, project) || d == open {
+			t.Errorf("search path holds %s", d)
+		}
+	}
+}
+
+func TestVerdictsAreKept(t *testing.T) {
+	in, _, bin := scene(t)
+	podman := filepath.Join(bin, "podman")
+	program(t, podman, "podman version 5.4.2")
+	program(t, filepath.Join(bin, "pasta"), "usage")
+	in.Env["PATH"] = bin
+	probe := func() Facts {
+		t.Helper()
+		f, err := Probe(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	for range 3 {
+		if f := probe(); f.Podman.Version != "5.4.2" || f.Pasta.MapHostLoopback {
+			t.Errorf("%+v, %+v", f.Podman, f.Pasta)
+		}
+	}
+	if n := asked(podman); n != 1 {
+		t.Errorf("podman was asked %d times", n)
+	}
+	// Each of size, time and inode tells a new program from the old one.
+	old, err := os.Stat(podman)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, version := range []string{"5.10.0", "5.11.0", "5.12.0"} {
+		when := old.ModTime().Add(time.Duration(i) * time.Hour)
+		if i == 2 { // another inode alone
+			when = old.ModTime().Add(time.Hour)
+			if err := os.Rename(podman, podman+".old"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		program(t, podman, "podman version "+version)
+		if err := os.Chtimes(podman, when, when); err != nil {
+			t.Fatal(err)
+		}
+		if f := probe(); f.Podman.Version != version {
+			t.Errorf("podman %s is taken for the old one: %+v", version, f.Podman)
+		}
+	}
+	// Nonsense in the file is asked anew.
+	if err := os.WriteFile(filepath.Join(in.State, verdictFile), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f := probe(); f.Podman.Version != "5.12.0" {
+		t.Errorf("%+v", f.Podman)
+	}
+}
+
+func TestProbe(t *testing.T) {
+	in, project, _ := scene(t)
+	in.Tools = false
+	link := project + "-link"
+	if err := os.Symlink(project, link); err != nil {
+		t.Fatal(err)
+	}
+	in.Cwd = link
+	in.Env = map[string]string{
+		"CONTAINER_HOST": "ssh://x", "XDG_CONFIG_HOME": filepath.Join(project, "cfg"), "XDG_CACHE_HOME": "relative",
+		"TMPDIR": filepath.Join(link, "tmp"), "XDG_DATA_HOME": "/nowhere",
+	}
+	in.ConfigFile = filepath.Join(in.Config, "config")
+	if err := os.MkdirAll(in.Config, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(project, "dotfile"), in.ConfigFile); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(project, "dotfile"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Probe(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Project.Path != project || f.Project.Ino == 0 || f.Project.Owner != os.Getuid() {
+		t.Errorf("project %+v", f.Project)
+	}
+	if f.RemoteEnv != "CONTAINER_HOST" {
+		t.Errorf("remote %q", f.RemoteEnv)
+	}
+	if got := strings.Join(f.Steered, " "); got != "XDG_CONFIG_HOME XDG_CACHE_HOME TMPDIR "+in.ConfigFile {
+		t.Errorf("steered %s", got)
+	}
+	if f.Podman.Path != "" || f.Tools {
+		t.Error("programs were looked for")
+	}
+	if _, err := os.Stat(in.State); err == nil {
+		t.Error("looking wrote into the state directory")
+	}
+	in.Cwd, in.AnyDir = in.Home, true
+	if f, err = Probe(in); err != nil || f.Project.Path != "" {
+		t.Errorf("the home as no project: %+v (%v)", f.Project, err)
+	}
+}

@@ -1,0 +1,282 @@
+// Package host learns the facts about this machine that a run depends on, each
+// probed for real, and judges them. Probing has effects and returns values;
+// judging (Check) is pure, and is the preflight of a run and the doctor's list
+// alike.
+package host
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Facts are what is known about the machine, the user and the project.
+type Facts struct {
+	OS       string
+	UID, GID int
+	User     string
+	// Home is the user's home, resolved; PasswdHome is the one in the user
+	// database where that is another one.
+	Home, PasswdHome string
+
+	// Project is the directory to mount: resolved once, used resolved. Its
+	// path is "" where there is none (see Input.AnyDir).
+	Project Dir
+
+	Dirs Dirs
+
+	// SubUIDs and SubGIDs count the subordinate ids of the user; -1 where
+	// they are kept elsewhere than in a file.
+	SubUIDs, SubGIDs int
+	// SELinux is set where a bind mount needs a label.
+	SELinux bool
+
+	// RemoteEnv names the variable that points podman's clients at another
+	// service, or "".
+	RemoteEnv string
+	// Steered are variables that lead programs of ours into the project or
+	// to a relative path.
+	Steered []string
+
+	// SearchPath are the directories where helper programs may be found:
+	// absolute, not in the project, not writable by others.
+	SearchPath []string
+	// Tools is false when podman and pasta were not looked for.
+	Tools         bool
+	Podman, Pasta Tool
+}
+
+// A Dir is a directory as it was seen when it was resolved.
+type Dir struct {
+	Path     string
+	Owner    int
+	Dev, Ino uint64
+}
+
+// Dirs are the directories of ai-sandbox and of podman, resolved as far as they
+// exist.
+type Dirs struct {
+	Config, State, Cache string
+	// XDGRuntime is the user's runtime directory, or "" when there is none;
+	// RuntimeMode and RuntimeOwner are what it was found with.
+	XDGRuntime   string
+	RuntimeMode  fs.FileMode
+	RuntimeOwner int
+	// Store is where rootless podman keeps its images.
+	Store string
+}
+
+// Runtime is ai-sandbox's own runtime directory.
+func (d Dirs) Runtime() string { return filepath.Join(d.XDGRuntime, "ai-sandbox") }
+
+// A Tool is a helper program.
+type Tool struct {
+	// Path is absolute, or "" when none was found.
+	Path string
+	// Version is what podman calls itself ("5.4.2").
+	Version string
+	// MapHostLoopback: this pasta has --map-host-loopback.
+	MapHostLoopback bool
+	// Err is why it could not be asked.
+	Err string
+}
+
+// Input is what Probe is told; host reads no environment itself.
+type Input struct {
+	// Cwd is where ai-sandbox was started.
+	Cwd string
+	// Env is the caller's environment.
+	Env map[string]string
+	// Config, State, Cache, Runtime and Home are the directories that the
+	// environment names.
+	Config, State, Cache, Runtime, Home string
+	// ConfigFile is the user's configuration file.
+	ConfigFile string
+	// Tools asks for podman and pasta, which may run them once.
+	Tools bool
+	// AnyDir is for what mounts no project: a directory that no run may mount
+	// is then no project, instead of a problem.
+	AnyDir bool
+}
+
+// UserHome is the home that the user database names, or "".
+func UserHome() string {
+	if u, err := user.Current(); err == nil {
+		return u.HomeDir
+	}
+	return ""
+}
+
+// Probe gathers the facts. It fails only where nothing can be said without the
+// answer.
+func Probe(in Input) (Facts, error) {
+	f := Facts{
+		OS: runtime.GOOS, UID: os.Getuid(), GID: os.Getgid(),
+		SubUIDs: -1, SubGIDs: -1,
+	}
+	var err error
+	if f.Project, err = resolveDir(in.Cwd); err != nil {
+		return f, fmt.Errorf("resolve the project directory: %w", err)
+	}
+	f.User = strconv.Itoa(f.UID)
+	if u, err := user.Current(); err == nil {
+		f.User = u.Username
+		if u.HomeDir != in.Home && u.HomeDir != "" {
+			f.PasswdHome = Resolve(u.HomeDir)
+		}
+	}
+	f.Home = Resolve(in.Home)
+	f.Dirs = Dirs{
+		Config: Resolve(in.Config), State: Resolve(in.State), Cache: Resolve(in.Cache),
+		XDGRuntime: Resolve(in.Runtime),
+		Store:      Resolve(filepath.Join(dataHome(in), "containers")),
+	}
+	if info, err := os.Stat(f.Dirs.XDGRuntime); err == nil && f.Dirs.XDGRuntime != "" {
+		f.Dirs.RuntimeMode = info.Mode()
+		f.Dirs.RuntimeOwner = owner(info)
+	}
+	if in.AnyDir && projectProblem(f) != "" {
+		f.Project = Dir{}
+	}
+	f.RemoteEnv, f.Steered = steered(in.Env, f.Project.Path)
+	if in.ConfigFile != "" && within(Resolve(in.ConfigFile), f.Project.Path) {
+		f.Steered = append(f.Steered, in.ConfigFile) // a link, as from a dotfiles tree
+	}
+	_, err = os.Stat("/sys/fs/selinux/enforce")
+	f.SELinux = err == nil
+	f.SearchPath = searchPath(in.Env["PATH"], f.Project.Path, f.UID)
+	if in.Tools {
+		f.Tools = true
+		f.SubUIDs = subIDs("/etc/subuid", f.User, f.UID)
+		f.SubGIDs = subIDs("/etc/subgid", f.User, f.UID)
+		probeTools(&f)
+	}
+	return f, nil
+}
+
+func dataHome(in Input) string {
+	if d := in.Env["XDG_DATA_HOME"]; d != "" {
+		return d
+	}
+	return filepath.Join(in.Home, ".local/share")
+}
+
+func resolveDir(path string) (Dir, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return Dir{}, err
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return Dir{}, err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.IsDir() {
+		return Dir{}, &fs.PathError{Op: "open", Path: real, Err: syscall.ENOTDIR}
+	}
+	return Dir{Path: real, Owner: int(st.Uid), Dev: st.Dev, Ino: st.Ino}, nil
+}
+
+// Resolve follows the symlinks of the part of a path that exists. An empty or
+// relative path stays as it is; Check refuses those.
+func Resolve(path string) string {
+	if !filepath.IsAbs(path) {
+		return path
+	}
+	path = filepath.Clean(path)
+	rest := ""
+	for p := path; ; {
+		if real, err := filepath.EvalSymlinks(p); err == nil {
+			return filepath.Join(real, rest)
+		}
+		if p == "/" {
+			return path
+		}
+		rest = filepath.Join(filepath.Base(p), rest)
+		p = filepath.Dir(p)
+	}
+}
+
+// within tells whether path is dir or lies below it.
+func within(path, dir string) bool {
+	return dir != "" && (path == dir || dir == "/" || strings.HasPrefix(path, dir+"/"))
+}
+
+// remoteVars make podman's clients talk to a service other than the user's own.
+var remoteVars = []string{"CONTAINER_HOST", "CONTAINER_CONNECTION"}
+
+// steeringVars name files and directories that ai-sandbox or podman obey. In
+// the project the sandboxed command could write them.
+var steeringVars = []string{
+	"HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR",
+	"AISB_CACHE_DIR", "TMPDIR", "REGISTRY_AUTH_FILE", "DOCKER_CONFIG",
+	"CONTAINERS_CONF", "CONTAINERS_CONF_OVERRIDE", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF",
+}
+
+func steered(env map[string]string, project string) (remote string, steered []string) {
+	for _, name := range remoteVars {
+		if env[name] != "" {
+			remote = name
+			break
+		}
+	}
+	for _, name := range steeringVars {
+		if v := env[name]; v != "" && (!filepath.IsAbs(v) || within(Resolve(v), project)) {
+			steered = append(steered, name)
+		}
+	}
+	return remote, steered
+}
+
+// subIDs counts a user's subordinate ids in a file, or returns -1 when the
+// system keeps them elsewhere.
+func subIDs(file, name string, uid int) int {
+	if data, err := os.ReadFile("/etc/nsswitch.conf"); err == nil && subIDsElsewhere(data) {
+		return -1
+	}
+	data, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return -1
+	}
+	return countSubIDs(data, name, uid)
+}
+
+func subIDsElsewhere(nsswitch []byte) bool {
+	for line := range strings.Lines(string(nsswitch)) {
+		key, value, _ := strings.Cut(line, ":")
+		if strings.TrimSpace(key) == "subid" {
+			return strings.TrimSpace(value) != "files"
+		}
+	}
+	return false
+}
+
+func countSubIDs(data []byte, name string, uid int) int {
+	total := 0
+	for sc := bufio.NewScanner(bytes.NewReader(data)); sc.Scan(); {
+		parts := strings.Split(strings.TrimSpace(sc.Text()), ":")
+		if len(parts) != 3 || parts[0] != name && parts[0] != strconv.Itoa(uid) {
+			continue
+		}
+		if n, err := strconv.Atoi(parts[2]); err == nil && n > 0 {
+			total += n
+		}
+	}
+	return total
+}
+
+func owner(info fs.FileInfo) int {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(st.Uid)
+	}
+	return -1
+}

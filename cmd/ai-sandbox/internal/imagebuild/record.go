@@ -1,0 +1,197 @@
+// What is remembered, in small JSON files: each is written whole or not at all.
+
+package imagebuild
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sys/unix"
+
+	"ai-sandbox/image"
+)
+
+// A baseRecord is a pin: what a reference led to.
+type baseRecord struct {
+	Ref      string        `json:"ref"`
+	Digest   digest.Digest `json:"digest"`
+	Resolved time.Time     `json:"resolved"`
+}
+
+// A sumRecord is the checksum of a Node tarball as a site had it when it was
+// first asked.
+type sumRecord struct {
+	File   string    `json:"file"`
+	SHA256 string    `json:"sha256"`
+	Site   string    `json:"site"`
+	Seen   time.Time `json:"seen"`
+}
+
+// An imageRecord says that this program built the image for the recipe.
+type imageRecord struct {
+	Ref    string        `json:"ref"`
+	Recipe digest.Digest `json:"recipe"`
+	ID     string        `json:"id"`
+	Built  time.Time     `json:"built"`
+}
+
+func (r Request) baseFile(ref image.Reference) string {
+	return filepath.Join(r.CacheDir, "base", digest.FromString(ref.String()).Encoded()[:16]+".json")
+}
+
+// recordedBase is the pin of a reference, or "".
+func (r Request) recordedBase(ref image.Reference) (digest.Digest, error) {
+	var rec baseRecord
+	path := r.baseFile(ref)
+	if ok, err := readRecord(path, &rec); err != nil || !ok {
+		return "", err
+	}
+	if _, err := ref.Pin(rec.Digest); err != nil || rec.Ref != ref.String() {
+		return "", damaged(path)
+	}
+	return rec.Digest, nil
+}
+
+func (r Request) recordBase(ref image.Reference, d digest.Digest, now time.Time) error {
+	return writeRecord(r.baseFile(ref), baseRecord{Ref: ref.String(), Digest: d, Resolved: now.UTC()})
+}
+
+func (r Request) sumFile(n image.Node) string {
+	return filepath.Join(r.CacheDir, "node", n.File()+".json")
+}
+
+// recordedSum is the remembered checksum of a tarball, or "".
+func (r Request) recordedSum(n image.Node) (string, error) {
+	var rec sumRecord
+	path := r.sumFile(n)
+	if ok, err := readRecord(path, &rec); err != nil || !ok {
+		return "", err
+	}
+	if d := digest.NewDigestFromEncoded(digest.SHA256, rec.SHA256); d.Validate() != nil || rec.File != n.File() {
+		return "", damaged(path)
+	}
+	return rec.SHA256, nil
+}
+
+func (r Request) imageFile(b image.Built, ext string) (string, error) {
+	dir := filepath.Join(r.StateDir, "images")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("keep records of images: %w", err)
+	}
+	return filepath.Join(dir, string(b.Kind)+"-"+b.Tag+ext), nil
+}
+
+// recordedImage is the id of the image that was built for the recipe, or "". The
+// whole hash is compared; a tag has only part of it.
+func (r Request) recordedImage(b image.Built) (string, error) {
+	path := filepath.Join(r.StateDir, "images", string(b.Kind)+"-"+b.Tag+".json")
+	var rec imageRecord
+	if ok, err := readRecord(path, &rec); err != nil || !ok {
+		return "", err
+	}
+	// A record that makes no sense only costs a build.
+	if rec.Recipe != b.Hash || rec.Ref != b.Ref || digest.NewDigestFromEncoded(digest.SHA256, rec.ID).Validate() != nil {
+		return "", nil
+	}
+	return rec.ID, nil
+}
+
+func (r Request) recordImage(b image.Built, id string, now time.Time) error {
+	path, err := r.imageFile(b, ".json")
+	if err != nil {
+		return err
+	}
+	return writeRecord(path, imageRecord{Ref: b.Ref, Recipe: b.Hash, ID: id, Built: now.UTC()})
+}
+
+// damaged is for records that nothing may be guessed from: without a pin or a
+// checksum another one would be taken on trust.
+func damaged(path string) error {
+	return fmt.Errorf("the record %s is damaged: remove it to trust what the site says today", path)
+}
+
+// readRecord tells whether there is a record.
+func readRecord(path string, into any) (bool, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read record: %w", err)
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return false, damaged(path)
+	}
+	return true, nil
+}
+
+// writeRecord gives the file its name when it is whole and on disk.
+func writeRecord(path string, v any) (err error) {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write record: %w", err)
+	}
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("write record: %w", err)
+	}
+	f, err := os.CreateTemp(dir, ".tmp-*")
+	if err != nil {
+		return fmt.Errorf("write record: %w", err)
+	}
+	defer os.Remove(f.Name()) // gone when it was renamed
+	_, err = f.Write(append(b, '\n'))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write record: %w", err)
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return fmt.Errorf("write record: %w", err)
+	}
+	return nil
+}
+
+// lock takes a lock between processes; waiting is called once if another has
+// it. The lock ends with the process, and its file stays: removing it would let
+// two hold a lock of the same name.
+func lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for first := true; ; first = false {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return func() { f.Close() }, nil
+		case errors.Is(err, unix.EINTR):
+			continue
+		case !errors.Is(err, unix.EWOULDBLOCK):
+			f.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		if first {
+			waiting()
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,241 @@
+// Bringing a gate up and making sure that it is ours.
+
+package session
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+	"ai-sandbox/gate"
+	"ai-sandbox/policy"
+)
+
+const (
+	// gateTries is how often another port is tried when somebody takes the
+	// one that was free a moment ago.
+	gateTries = 3
+	// gateTime bounds a gate's start until its first answer.
+	gateTime = 30 * time.Second
+)
+
+// errPortTaken says that somebody else listens on the gate's port.
+var errPortTaken = errors.New("another process listens on the gate's port")
+
+// A runningGate is a gate that has answered with our nonce.
+type runningGate struct {
+	container string
+	port      uint16
+	logDir    string
+	// ended is closed when the gate is gone.
+	ended <-chan struct{}
+	ctl   *control
+}
+
+// nonce is a fresh random name, 128 bits in hex.
+func nonce() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails (crypto/rand)
+	return hex.EncodeToString(b[:])
+}
+
+// freePorts picks n ports of 127.0.0.1 that are free now. Someone may take one
+// before the gate does: the probe finds that out.
+func freePorts(n int) ([]uint16, error) {
+	var ports []uint16
+	for range n {
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("pick a port for the gate: %w", err)
+		}
+		defer l.Close()
+		ports = append(ports, uint16(l.Addr().(*net.TCPAddr).Port))
+	}
+	return ports, nil
+}
+
+// writeConfig lays the gate's configuration down in a directory of its own.
+func writeConfig(dir string, c gate.Config) error {
+	files, err := gate.Files(c)
+	if err != nil {
+		return fmt.Errorf("write the gate's configuration: %w", err)
+	}
+	if files[gate.TLSFile], err = gate.Cert(time.Now()); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return fmt.Errorf("write the gate's configuration: %w", err)
+	}
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return fmt.Errorf("write the gate's configuration: %w", err)
+		}
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			return fmt.Errorf("write the gate's configuration: %w", err)
+		}
+	}
+	return nil
+}
+
+// probe asks the gate for the reserved name and looks for the nonce in its
+// answer. A connection refused is "not yet"; an answer without the nonce is
+// somebody else's.
+func probe(ctx context.Context, port uint16, c gate.Config) (ready bool, err error) {
+	d := net.Dialer{Timeout: time.Second}
+	conn, err := d.DialContext(ctx, "tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return false, nil
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return false, fmt.Errorf("probe the gate: %w", err)
+	}
+	const request = "GET http://" + gate.ReadyHost + "/ HTTP/1.1\r\nHost: " + gate.ReadyHost + "\r\nConnection: close\r\n\r\n"
+	if _, err := io.WriteString(conn, request); err != nil {
+		return false, nil
+	}
+	answer, err := io.ReadAll(io.LimitReader(conn, 64<<10))
+	if err != nil || len(answer) == 0 {
+		return false, nil
+	}
+	if !bytes.Contains(answer, []byte(c.ReadyLine())) {
+		return false, errPortTaken
+	}
+	return true, nil
+}
+
+// awaitGate probes until both of the gate's squids answer, the gate ends, or
+// time is up.
+func awaitGate(ctx context.Context, c gate.Config, ended <-chan struct{}) error {
+	ctx, cancel := context.WithTimeout(ctx, gateTime)
+	defer cancel()
+	tick := time.NewTicker(3 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ready, err := probe(ctx, c.PeekPort, c)
+		if err == nil && ready {
+			ready, err = probe(ctx, c.FrontPort, c)
+		}
+		if err != nil {
+			return err
+		}
+		if ready {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the gate did not answer: %w", ctx.Err())
+		case <-ended:
+			return errors.New("the gate ended at once")
+		case <-tick.C:
+		}
+	}
+}
+
+// startGate brings up a gate under the given container name, in dir (which it
+// makes), on a port that it finds itself. Without an owner it is a named one.
+// What it started is pushed on the undo stack before it is started.
+func (m *Manager) startGate(ctx context.Context, be backend.Backend, g backend.Gate, cfg gate.Config, dir string, u *undo) (*runningGate, error) {
+	var last error
+	for try := range gateTries {
+		sub := filepath.Join(dir, fmt.Sprintf("gate-%d", try))
+		r, err := m.tryGate(ctx, be, g, cfg, sub, u)
+		if err == nil {
+			return r, nil
+		}
+		last = err
+		if ctx.Err() != nil || !errors.Is(err, errPortTaken) {
+			break
+		}
+	}
+	return nil, fmt.Errorf("start the gate: %w", last)
+}
+
+func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gate, cfg gate.Config, dir string, u *undo) (_ *runningGate, err error) {
+	ports, err := freePorts(2)
+	if err != nil {
+		return nil, err
+	}
+	cfg.FrontPort, cfg.PeekPort = ports[0], ports[1]
+	g.ConfigDir, g.LogDir = filepath.Join(dir, "conf"), filepath.Join(dir, "log")
+	for _, d := range []string{dir, g.LogDir} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			return nil, fmt.Errorf("make the gate's directory: %w", err)
+		}
+	}
+	if err := writeConfig(g.ConfigDir, cfg); err != nil {
+		return nil, err
+	}
+	ended := make(chan struct{})
+	r := &runningGate{port: cfg.FrontPort, logDir: g.LogDir, ended: ended}
+	if g.Session != "" {
+		g.ControlDir = filepath.Join(dir, "ctl")
+		if r.ctl, err = newControl(g.ControlDir); err != nil {
+			return nil, err
+		}
+		u.push("end the gate", func(context.Context) error { r.ctl.Close(); return nil })
+		go func() {
+			defer close(ended)
+			for {
+				if _, err := r.ctl.Recv(); err != nil {
+					return
+				}
+			}
+		}()
+	}
+	u.push("remove the gate", func(ctx context.Context) error { return be.Remove(ctx, g.Name) })
+	r.container, err = be.CreateGate(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	if r.ctl == nil {
+		go func() {
+			defer close(ended)
+			// The end of this wait is the end of the gate, or of podman's
+			// service: either way nothing vouches for the port any more.
+			_, _ = be.Exit(ctx, r.container)
+		}()
+	}
+	if err := awaitGate(ctx, cfg, ended); err != nil {
+		for _, which := range []string{"front", "peek"} {
+			log := tail(filepath.Join(g.LogDir, which+".cache.log"))
+			if strings.Contains(log, "Address already in use") {
+				err = errPortTaken
+			}
+			if log != "" {
+				err = fmt.Errorf("%w: %s", err, log)
+			}
+		}
+		return nil, errors.Join(err, be.Remove(ctx, g.Name))
+	}
+	return r, nil
+}
+
+// tail is the last telling line of squid's own log, for an error message.
+func tail(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	if len(b) > 1<<16 {
+		b = b[len(b)-1<<16:]
+	}
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	for i := len(lines) - 1; i >= 0; i-- {
+		if strings.Contains(lines[i], "FATAL") || strings.Contains(lines[i], "ERROR") {
+			return policy.Quote(lines[i])
+		}
+	}
+	return policy.Quote(lines[len(lines)-1])
+}

@@ -1,0 +1,254 @@
+// Named gates, reaping and cleaning.
+
+package session
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
+	"ai-sandbox/gate"
+	"ai-sandbox/policy"
+)
+
+// PolicyHash is what a gate answers its probe with: the hash of what it lets
+// through.
+func PolicyHash(n policy.Net) string {
+	b, err := json.Marshal(struct{ Allow, AllowPrivate []string }{texts(n.Allow), texts(n.AllowPrivate)})
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+func texts(entries []policy.Entry) []string {
+	out := make([]string, 0, len(entries))
+	for _, e := range entries {
+		out = append(out, e.String())
+	}
+	return out
+}
+
+// gateName is what a named gate may be called: it becomes a container's name.
+var gateName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
+
+// ErrNoGate is returned when no gate of that name is up.
+var ErrNoGate = errors.New("no such gate")
+
+// CheckGateName refuses a name that can't be a gate's.
+func CheckGateName(name string) error {
+	if !gateName.MatchString(name) {
+		return fmt.Errorf("gate name %s: use up to 40 of a-z, 0-9 and -, not beginning with -", policy.Quote(name))
+	}
+	return nil
+}
+
+// GateUp starts a gate that stays until GateDown.
+func (m *Manager) GateUp(ctx context.Context, be backend.Backend, name, image string, n policy.Net) (store.Record, error) {
+	if err := CheckGateName(name); err != nil {
+		return store.Record{}, err
+	}
+	if old, ok, err := m.Store.Gate(name); err != nil {
+		return store.Record{}, err
+	} else if ok && m.Store.Liveness(old) == store.Alive {
+		return store.Record{}, fmt.Errorf("gate %s is up already: end it with ai-sandbox gate down %s", name, name)
+	} else if ok {
+		if err := m.remove(ctx, be, old); err != nil {
+			return store.Record{}, err
+		}
+	}
+	dir := filepath.Join(m.StateDir, "gates", name)
+	rec := store.Record{ID: name, Kind: "gate", Containers: []string{"aisb-gate-" + name}, Dirs: []string{dir},
+		Allow: texts(n.Allow), AllowPrivate: texts(n.AllowPrivate), Nonce: nonce(), PolicyHash: PolicyHash(n)}
+	if err := m.Store.Owner(&rec); err != nil {
+		return rec, err
+	}
+	rec.PID, rec.Start = 0, 0 // it belongs to nobody
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return rec, fmt.Errorf("make the gate's directory: %w", err)
+	}
+	if err := m.Store.Put(rec); err != nil {
+		return rec, err
+	}
+	var u undo
+	cfg := gate.Config{Allow: n.Allow, AllowPrivate: n.AllowPrivate, Nonce: rec.Nonce, PolicyHash: rec.PolicyHash}
+	g := backend.Gate{Name: rec.Containers[0], GateName: name, Image: image}
+	r, err := m.startGate(ctx, be, g, cfg, dir, &u)
+	if err != nil {
+		return rec, errors.Join(err, u.run(), m.remove(context.WithoutCancel(ctx), be, rec))
+	}
+	rec.GatePort = r.port
+	if err := m.Store.Put(rec); err != nil {
+		return rec, errors.Join(err, u.run(), m.remove(context.WithoutCancel(ctx), be, rec))
+	}
+	return rec, nil
+}
+
+// GateDown ends a named gate.
+func (m *Manager) GateDown(ctx context.Context, be backend.Backend, name string) error {
+	if err := CheckGateName(name); err != nil {
+		return err
+	}
+	rec, ok, err := m.Store.Gate(name)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("gate %s: %w; ai-sandbox gate ls lists those that are up", name, ErrNoGate)
+	}
+	return m.remove(ctx, be, rec)
+}
+
+// Gates lists the named gates.
+func (m *Manager) Gates() ([]store.Record, error) {
+	all, err := m.Store.List()
+	var out []store.Record
+	for _, r := range all {
+		if r.Kind == "gate" {
+			out = append(out, r)
+		}
+	}
+	return out, err
+}
+
+// GateNet is what a named gate lets through, for the policy of a run that uses it.
+func (m *Manager) GateNet(name string) (policy.Net, error) {
+	if err := CheckGateName(name); err != nil {
+		return policy.Net{}, err
+	}
+	rec, ok, err := m.Store.Gate(name)
+	if err != nil {
+		return policy.Net{}, err
+	}
+	if !ok {
+		return policy.Net{}, fmt.Errorf("gate %s: %w; start it with ai-sandbox gate up %s --allow HOST", name, ErrNoGate, name)
+	}
+	n := policy.Net{Mode: policy.NetGated, GateName: name}
+	for _, l := range []struct {
+		from []string
+		to   *[]policy.Entry
+	}{{rec.Allow, &n.Allow}, {rec.AllowPrivate, &n.AllowPrivate}} {
+		for _, s := range l.from {
+			e, err := policy.ParseEntry(s)
+			if err != nil {
+				return n, fmt.Errorf("read the record of gate %s: %w", name, err)
+			}
+			*l.to = append(*l.to, e)
+		}
+	}
+	return n, nil
+}
+
+// findGate makes sure that the named gate answers, and is the one recorded.
+func (m *Manager) findGate(ctx context.Context, be backend.Backend, name string) (*runningGate, error) {
+	rec, ok, err := m.Store.Gate(name)
+	if err != nil {
+		return nil, err
+	}
+	if !ok || rec.GatePort == 0 {
+		return nil, fmt.Errorf("gate %s: %w; start it with ai-sandbox gate up %s --allow HOST", name, ErrNoGate, name)
+	}
+	ready, err := probe(ctx, rec.GatePort, gate.Config{Nonce: rec.Nonce, PolicyHash: rec.PolicyHash})
+	if err != nil {
+		return nil, fmt.Errorf("gate %s: %w", name, err)
+	}
+	if !ready {
+		return nil, fmt.Errorf("gate %s does not answer: start it anew with ai-sandbox gate down %s and gate up", name, name)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		// The end of this wait is the end of the gate, or of podman's service:
+		// either way nothing vouches for the port any more.
+		_, _ = be.Exit(ctx, rec.Containers[0])
+	}()
+	return &runningGate{container: rec.Containers[0], port: rec.GatePort, ended: ended}, nil
+}
+
+// remove takes down everything that a record names, and the record last.
+func (m *Manager) remove(ctx context.Context, be backend.Backend, r store.Record) error {
+	var errs []error
+	for _, c := range r.Containers {
+		if !strings.HasPrefix(c, "aisb-") {
+			return fmt.Errorf("the record of %s names the container %s, which is not ours; nothing was removed", r.ID, policy.Quote(c))
+		}
+		errs = append(errs, be.Remove(ctx, c))
+	}
+	for _, v := range r.Volumes {
+		errs = append(errs, be.RemoveVolume(ctx, v))
+	}
+	for _, d := range r.Dirs {
+		if !m.ours(d) {
+			return fmt.Errorf("the record of %s names the directory %s, which is not ours; it was not removed", r.ID, policy.Quote(d))
+		}
+		errs = append(errs, os.RemoveAll(d))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return m.Store.Delete(r)
+}
+
+// ours tells whether a directory lies below our own.
+func (m *Manager) ours(dir string) bool {
+	for _, root := range []string{m.RuntimeDir, m.StateDir} {
+		if rel, err := filepath.Rel(root, dir); err == nil && rel != "." && filepath.IsLocal(rel) {
+			return true
+		}
+	}
+	return false
+}
+
+// Reap removes what has surely no living owner any more, and tells how much
+// it was. Records whose owner is in doubt are left alone and named.
+func (m *Manager) Reap(ctx context.Context, be backend.Backend) (removed int, doubt []string, err error) {
+	records, err := m.Store.List()
+	errs := []error{err}
+	for _, r := range records {
+		switch m.Store.Liveness(r) {
+		case store.Gone:
+			if err := m.remove(ctx, be, r); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			removed++
+		case store.Unknown:
+			doubt = append(doubt, r.ID)
+		}
+	}
+	return removed, doubt, errors.Join(errs...)
+}
+
+// reapLater reaps beside a start, and never ends it: what it can't remove now
+// the next command tries again.
+func (m *Manager) reapLater(ctx context.Context, be backend.Backend) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+		defer cancel()
+		if _, _, err := m.Reap(ctx, be); err != nil {
+			m.Say("leftovers of an earlier session could not be removed: %v", err)
+		}
+	}()
+	return done
+}
+
+// Answers tells whether a named gate is there and is the one recorded.
+func (m *Manager) Answers(ctx context.Context, r store.Record) bool {
+	if r.GatePort == 0 {
+		return false
+	}
+	ready, err := probe(ctx, r.GatePort, gate.Config{Nonce: r.Nonce, PolicyHash: r.PolicyHash})
+	return err == nil && ready
+}

@@ -1,0 +1,326 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+	"ai-sandbox/cmd/ai-sandbox/internal/backend/fake"
+	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
+	"ai-sandbox/entrypoint/spec"
+	"ai-sandbox/policy"
+)
+
+// enforced plays an entrypoint that is content, up to the command's start.
+func enforced(in, out *os.File) (*spec.Spec, error) {
+	var f spec.ToGuest
+	if err := spec.ReadFrame(in, &f); err != nil {
+		return nil, err
+	}
+	s := f.Spec
+	if err := spec.WriteFrame(out, spec.ToHost{Enforced: &spec.Enforced{Micros: 5}}); err != nil {
+		return nil, err
+	}
+	var g spec.ToGuest
+	if err := spec.ReadFrame(in, &g); err != nil {
+		return nil, err
+	}
+	if !g.Go {
+		return nil, errors.New("no go")
+	}
+	return s, nil
+}
+
+func exits(e spec.Exited) fake.Guest {
+	return func(in, out *os.File) error {
+		if _, err := enforced(in, out); err != nil {
+			return err
+		}
+		return spec.WriteFrame(out, spec.ToHost{Exited: &e})
+	}
+}
+
+type env struct {
+	m       *Manager
+	be      *fake.Backend
+	said    []string
+	signals chan os.Signal
+}
+
+func newEnv(t *testing.T, g fake.Guest) *env {
+	t.Helper()
+	st, err := store.Open(filepath.Join(t.TempDir(), "records"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &env{be: fake.New(g), signals: make(chan os.Signal, 4)}
+	// FIFO paths are short; the state may be anywhere.
+	e.m = &Manager{Store: st, RuntimeDir: t.TempDir(), StateDir: t.TempDir(),
+		Say: func(format string, a ...any) { e.said = append(e.said, format) }}
+	return e
+}
+
+func (e *env) run(t *testing.T, net string) (Report, error) {
+	t.Helper()
+	p, err := policy.Resolve(policy.Input{
+		Facts:   policy.Facts{Project: "/home/dev/project", RuntimeDir: e.m.RuntimeDir, EnvSet: func(n string) bool { return n == "TOKEN" }},
+		Runtime: policy.RuntimePodman, Command: []string{"true"}, Net: net, Env: []string{"TOKEN"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return e.m.Run(ctx, e.be, Request{
+		Policy: p, Values: map[string]string{"TOKEN": "multi\nline"}, Streams: backend.Streams{Stdout: io.Discard, Stderr: io.Discard},
+		Signals: e.signals, Start: time.Now(), Project: spec.Bind{Dev: 1, Ino: 2},
+	})
+}
+
+// clean fails when anything of the run is left.
+func (e *env) clean(t *testing.T) {
+	t.Helper()
+	if left := e.be.Left(); len(left) > 0 {
+		t.Errorf("containers left: %v", left)
+	}
+	if r, err := e.m.Store.List(); err != nil || len(r) > 0 {
+		t.Errorf("records left: %v, %v", r, err)
+	}
+	for _, dir := range []string{e.m.RuntimeDir, filepath.Join(e.m.StateDir, "sessions")} {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		for _, d := range entries {
+			t.Errorf("left in %s: %s", dir, d.Name())
+		}
+	}
+}
+
+func TestExitCodeIsTheCommands(t *testing.T) {
+	for _, code := range []int{0, 1, 42, 77, 78, 125, 255} {
+		e := newEnv(t, exits(spec.Exited{Code: code}))
+		rep, err := e.run(t, policy.NetGated)
+		if err != nil || rep.ExitCode != code || rep.EndedBy != EndedByCommand {
+			t.Errorf("exit %d: got %+v, %v", code, rep, err)
+		}
+		e.clean(t)
+	}
+}
+
+func TestSealedMessage(t *testing.T) {
+	var got *spec.Spec
+	e := newEnv(t, func(in, out *os.File) error {
+		s, err := enforced(in, out)
+		got = s
+		if err != nil {
+			return err
+		}
+		return spec.WriteFrame(out, spec.ToHost{Exited: &spec.Exited{}})
+	})
+	if _, err := e.run(t, policy.NetGated); err != nil {
+		t.Fatal(err)
+	}
+	if got.Firewall.GateAddr != policy.GateAddr || got.Firewall.GatePort == 0 {
+		t.Errorf("firewall %+v", got.Firewall)
+	}
+	env := strings.Join(got.Env, "\x00")
+	if !strings.Contains(env, "TOKEN=multi\nline") {
+		t.Errorf("the value passed by name is not exact: %q", env)
+	}
+	if strings.Contains(env, policy.PortPlaceholder) {
+		t.Errorf("a placeholder is left: %q", env)
+	}
+	if len(got.Binds) != 1 || got.Binds[0] != (spec.Bind{Target: "/home/dev/project", Dev: 1, Ino: 2}) {
+		t.Errorf("binds %+v", got.Binds)
+	}
+}
+
+func TestFIFOsAreGoneBeforeTheCommand(t *testing.T) {
+	var left []os.DirEntry
+	var e *env
+	e = newEnv(t, func(in, out *os.File) error {
+		if _, err := enforced(in, out); err != nil {
+			return err
+		}
+		left, _ = os.ReadDir(filepath.Dir(in.Name()))
+		return spec.WriteFrame(out, spec.ToHost{Exited: &spec.Exited{}})
+	})
+	if _, err := e.run(t, policy.NetNone); err != nil {
+		t.Fatal(err)
+	}
+	if len(left) != 0 {
+		t.Errorf("the control directory held %v when the command ran", left)
+	}
+}
+
+func TestRefusedIsToldFromTheCommandsOwnCode(t *testing.T) {
+	e := newEnv(t, func(in, out *os.File) error {
+		var f spec.ToGuest
+		if err := spec.ReadFrame(in, &f); err != nil {
+			return err
+		}
+		return spec.WriteFrame(out, spec.ToHost{Refused: &spec.Refused{Code: 77, Control: "ruleset", Reason: "a rule is missing"}})
+	})
+	rep, err := e.run(t, policy.NetGated)
+	if err == nil || rep.ExitCode != 77 || rep.EndedBy != EndedByEntrypoint || rep.Control != "ruleset" {
+		t.Errorf("got %+v, %v", rep, err)
+	}
+	e.clean(t)
+}
+
+// A step that fails ends the start with 125 and leaves nothing, and the command
+// never gets its go.
+func TestEveryStepCanFail(t *testing.T) {
+	for _, step := range []string{"home", "create", "attach", "start", "verify", "gate"} {
+		t.Run(step, func(t *testing.T) {
+			ran := false
+			e := newEnv(t, func(in, out *os.File) error {
+				if _, err := enforced(in, out); err != nil {
+					return err
+				}
+				ran = true
+				return nil
+			})
+			e.be.Fail[step] = errors.New("planted")
+			rep, err := e.run(t, policy.NetGated)
+			if err == nil || !strings.Contains(err.Error(), "planted") {
+				t.Errorf("error %v", err)
+			}
+			if rep.ExitCode != ExitFailed || rep.EndedBy != EndedByUs {
+				t.Errorf("report %+v", rep)
+			}
+			if ran {
+				t.Error("the command ran")
+			}
+			e.clean(t)
+		})
+	}
+}
+
+func TestGateDeathEndsTheCommand(t *testing.T) {
+	alive := make(chan struct{})
+	e := newEnv(t, func(in, out *os.File) error {
+		if _, err := enforced(in, out); err != nil {
+			return err
+		}
+		close(alive)
+		_, err := io.Copy(io.Discard, in) // until the lifeline ends
+		return err
+	})
+	e.be.GateGuest = func() { <-alive }
+	rep, err := e.run(t, policy.NetGated)
+	if err == nil || rep.EndedBy != EndedByGate || rep.ExitCode != ExitFailed {
+		t.Errorf("got %+v, %v", rep, err)
+	}
+	e.clean(t)
+}
+
+func TestLossOfTheContainer(t *testing.T) {
+	e := newEnv(t, func(in, out *os.File) error {
+		_, err := enforced(in, out)
+		return err // gone without a word
+	})
+	rep, err := e.run(t, policy.NetNone)
+	if err == nil || rep.EndedBy != EndedByLoss {
+		t.Errorf("got %+v, %v", rep, err)
+	}
+	e.clean(t)
+}
+
+func TestSignals(t *testing.T) {
+	e := newEnv(t, nil)
+	e.be.Guest = func(in, out *os.File) error {
+		if _, err := enforced(in, out); err != nil {
+			return err
+		}
+		e.signals <- syscall.SIGINT
+		var f spec.ToGuest
+		if err := spec.ReadFrame(in, &f); err != nil {
+			return err
+		}
+		return spec.WriteFrame(out, spec.ToHost{Exited: &spec.Exited{Code: 128 + f.Signal, Signal: f.Signal}})
+	}
+	rep, err := e.run(t, policy.NetNone)
+	if err != nil || rep.ExitCode != 130 || rep.EndedBy != EndedByCommand || rep.Signal != 2 {
+		t.Errorf("got %+v, %v", rep, err)
+	}
+	e.clean(t)
+}
+
+func TestSignalBeforeTheCommand(t *testing.T) {
+	e := newEnv(t, nil)
+	e.be.Guest = func(in, out *os.File) error {
+		e.signals <- syscall.SIGTERM
+		_, err := io.Copy(io.Discard, in)
+		return err
+	}
+	rep, err := e.run(t, policy.NetNone)
+	if err == nil || rep.ExitCode != 143 || rep.EndedBy != EndedBySignal {
+		t.Errorf("got %+v, %v", rep, err)
+	}
+	e.clean(t)
+}
+
+func TestReap(t *testing.T) {
+	e := newEnv(t, exits(spec.Exited{}))
+	dir := filepath.Join(e.m.RuntimeDir, "dead")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	rec := store.Record{ID: "dead", Kind: "session", Containers: []string{"aisb-dead"}, Dirs: []string{dir}}
+	if err := e.m.Store.Owner(&rec); err != nil {
+		t.Fatal(err)
+	}
+	alive := rec
+	alive.ID, alive.Dirs = "alive", nil
+	rec.Start++ // another process of that id
+	for _, r := range []store.Record{rec, alive} {
+		if err := e.m.Store.Put(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	removed, doubt, err := e.m.Reap(context.Background(), e.be)
+	if removed != 1 || len(doubt) != 0 || err != nil {
+		t.Errorf("removed %d, doubt %v, %v", removed, doubt, err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the dead session's directory is still there: %v", err)
+	}
+	left, err := e.m.Store.List()
+	if err != nil || len(left) != 1 || left[0].ID != "alive" {
+		t.Errorf("records left %v, %v", left, err)
+	}
+}
+
+// A record is a file in the user's state; one that names what is not ours is
+// not followed.
+func TestReapTouchesOnlyOurs(t *testing.T) {
+	for _, rec := range []store.Record{
+		{Containers: []string{"database"}},
+		{Dirs: []string{"/home"}},
+		{Dirs: []string{""}},
+	} {
+		e := newEnv(t, exits(spec.Exited{}))
+		if len(rec.Dirs) > 0 && rec.Dirs[0] == "" {
+			rec.Dirs[0] = e.m.StateDir // the root itself
+		}
+		rec.ID, rec.Kind, rec.BootID, rec.PID = "x", "session", "an earlier boot", 1
+		if err := e.m.Store.Put(rec); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := e.m.Reap(context.Background(), e.be); err == nil {
+			t.Errorf("%+v was followed", rec)
+		}
+		if _, err := os.Stat(e.m.StateDir); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

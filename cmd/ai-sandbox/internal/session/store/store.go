@@ -1,0 +1,238 @@
+// Package store keeps the records of sessions and named gates on disk, and
+// knows whether the process that owns one is still alive.
+//
+// What is alive is the truth; a record is an index into it. An owner is known
+// by boot id, process id and start time, so that a reused process id is never
+// taken for it; when there is doubt the answer is Unknown, and nothing is
+// removed.
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Record is one session or named gate.
+type Record struct {
+	ID     string `json:"id"`
+	Kind   string `json:"kind"` // "session" or "gate"
+	BootID string `json:"boot_id"`
+	// PIDNS is the process namespace that PID counts in.
+	PIDNS   string `json:"pid_namespace"`
+	PID     int    `json:"pid,omitempty"`        // of the owner; 0 for a named gate
+	Start   uint64 `json:"start_time,omitempty"` // of the owner, clock ticks since boot
+	Project string `json:"project,omitempty"`
+	// Containers and Volumes are the names to remove with the record; Dirs the
+	// directories.
+	Containers []string `json:"containers"`
+	Volumes    []string `json:"volumes,omitempty"`
+	Dirs       []string `json:"dirs,omitempty"`
+	// GatePort is where a named gate listens.
+	GatePort uint16 `json:"gate_port,omitempty"`
+	// Allow and AllowPrivate are what a named gate lets through, as entries.
+	Allow        []string `json:"allow,omitempty"`
+	AllowPrivate []string `json:"allow_private,omitempty"`
+	// Nonce is what the gate answers its probe with.
+	Nonce string `json:"nonce,omitempty"`
+	// PolicyHash is what a named gate was configured with.
+	PolicyHash string `json:"policy_hash,omitempty"`
+}
+
+// A Liveness is what is known about an owner.
+type Liveness int
+
+// Only Gone may be reaped.
+const (
+	Unknown Liveness = iota
+	Alive
+	Gone
+)
+
+// A Store is a directory of records.
+type Store struct {
+	dir  string
+	proc string
+}
+
+// Open makes the directory if it's missing.
+func Open(dir string) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open the session records: %w", err)
+	}
+	return &Store{dir: dir, proc: "/proc"}, nil
+}
+
+// Put writes a record: a temporary file, then a rename.
+func (s *Store) Put(r Record) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("write the record of %s: %w", r.ID, err)
+	}
+	tmp, err := os.CreateTemp(s.dir, ".new-*")
+	if err != nil {
+		return fmt.Errorf("write the record of %s: %w", r.ID, err)
+	}
+	_, err = tmp.Write(b)
+	if cerr := tmp.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), s.path(r))
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write the record of %s: %w", r.ID, err), os.Remove(tmp.Name()))
+	}
+	return nil
+}
+
+// Delete removes a record; one that is not there is no error.
+func (s *Store) Delete(r Record) error {
+	if err := os.Remove(s.path(r)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the record of %s: %w", r.ID, err)
+	}
+	return nil
+}
+
+// Gate is the record of a named gate; ok tells whether there is one.
+func (s *Store) Gate(name string) (r Record, ok bool, err error) {
+	r = Record{Kind: "gate", ID: name}
+	b, err := os.ReadFile(s.path(r))
+	if errors.Is(err, os.ErrNotExist) {
+		return r, false, nil
+	}
+	if err != nil {
+		return r, false, fmt.Errorf("read the record of gate %s: %w", name, err)
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, false, fmt.Errorf("read the record of gate %s: %w", name, err)
+	}
+	return r, true, nil
+}
+
+// List reads every record. An unreadable one is an error beside the others.
+func (s *Store) List() ([]Record, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("list the session records: %w", err)
+	}
+	var out []Record
+	var errs []error
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), ".json") {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(s.dir, e.Name()))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // its owner has just removed it
+		}
+		var r Record
+		if err == nil {
+			err = json.Unmarshal(b, &r)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("read the record %s: %w", e.Name(), err))
+			continue
+		}
+		out = append(out, r)
+	}
+	return out, errors.Join(errs...)
+}
+
+func (s *Store) path(r Record) string {
+	return filepath.Join(s.dir, r.Kind+"-"+r.ID+".json")
+}
+
+// Owner fills in the calling process as the record's owner.
+func (s *Store) Owner(r *Record) error {
+	boot, err := s.bootID()
+	if err != nil {
+		return err
+	}
+	r.BootID = boot
+	if r.PIDNS, err = s.pidNS(); err != nil {
+		return err
+	}
+	r.PID = os.Getpid()
+	r.Start, err = s.startTime(r.PID)
+	return err
+}
+
+// Liveness tells whether the record's owner is alive. A record without an
+// owner (a named gate's) is Gone only after a reboot.
+func (s *Store) Liveness(r Record) Liveness {
+	boot, err := s.bootID()
+	if err != nil || r.BootID == "" {
+		return Unknown
+	}
+	if boot != r.BootID {
+		return Gone
+	}
+	if r.PID == 0 {
+		return Alive
+	}
+	if ns, err := s.pidNS(); err != nil || ns != r.PIDNS {
+		return Unknown
+	}
+	start, err := s.startTime(r.PID)
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ESRCH):
+		// hidepid may hide it: the id is free only when the kernel says so too.
+		if unix.Kill(r.PID, 0) == unix.ESRCH {
+			return Gone
+		}
+		return Unknown
+	case err != nil:
+		return Unknown
+	case start != r.Start:
+		return Gone
+	default:
+		return Alive
+	}
+}
+
+func (s *Store) bootID() (string, error) {
+	b, err := os.ReadFile(filepath.Join(s.proc, "sys/kernel/random/boot_id"))
+	if err != nil {
+		return "", fmt.Errorf("read the boot id: %w", err)
+	}
+	return string(bytes.TrimSpace(b)), nil
+}
+
+// pidNS names the process namespace: ids of another one say nothing here.
+func (s *Store) pidNS() (string, error) {
+	ns, err := os.Readlink(filepath.Join(s.proc, "self/ns/pid"))
+	if err != nil {
+		return "", fmt.Errorf("read the process namespace: %w", err)
+	}
+	return ns, nil
+}
+
+// startTime is field 22 of /proc/PID/stat (proc(5)); the command's name in
+// field 2 may hold spaces and parentheses, so count from the last one.
+func (s *Store) startTime(pid int) (uint64, error) {
+	b, err := os.ReadFile(filepath.Join(s.proc, strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return 0, err
+	}
+	i := bytes.LastIndexByte(b, ')')
+	if i < 0 {
+		return 0, fmt.Errorf("read the start time of process %d: no name in its stat", pid)
+	}
+	fields := strings.Fields(string(b[i+1:]))
+	if len(fields) < 20 {
+		return 0, fmt.Errorf("read the start time of process %d: its stat is short", pid)
+	}
+	t, err := strconv.ParseUint(fields[19], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read the start time of process %d: %w", pid, err)
+	}
+	return t, nil
+}

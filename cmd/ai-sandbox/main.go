@@ -1,0 +1,21 @@
+// Command ai-sandbox runs a coding agent in a container whose network is shut
+// but for the hosts on a list.
+package main
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/cli"
+	"ai-sandbox/cmd/ai-sandbox/internal/config"
+	"ai-sandbox/cmd/ai-sandbox/internal/engine"
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	start := time.Now()
+	std := cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
+	return cli.Main(context.Background(), os.Args[1:], config.ReadEnviron(), std, engine.New(start))
+}
