@@ -1,0 +1,86 @@
+# How ai-sandbox is built, tested and shown. `make help` lists what there is.
+# Anything longer than a line is a script under tests/.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := build
+
+PREFIX ?= $(HOME)/.local
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+GOARCH ?= $(shell go env GOARCH)
+GO ?= go
+GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+# Without these even podman's bindings need C libraries (gpgme, btrfs).
+tags := remote,containers_image_openpgp,exclude_graphdriver_btrfs,exclude_graphdriver_devicemapper
+export CGO_ENABLED := 0
+export GOARCH
+export GOFLAGS := -tags=$(tags) -buildvcs=false
+
+embedded := cmd/ai-sandbox/internal/embedded/file/aisb-entrypoint-linux-$(GOARCH)
+
+.PHONY: build
+build: bin/aisb-entrypoint bin/ai-sandbox ## put ai-sandbox and aisb-entrypoint into bin/, static
+
+# The entrypoint's bytes are in the image's tag, so the same source has to give
+# the same bytes anywhere: no path, no tags of ours, no build id, no version.
+.PHONY: bin/aisb-entrypoint
+bin/aisb-entrypoint:
+	GOOS=linux GOFLAGS= GOAMD64=v1 GOEXPERIMENT= $(GO) build -trimpath -buildvcs=false -ldflags='-s -w -buildid=' -o $@ ./cmd/aisb-entrypoint
+
+# Only what changed is copied, so that nothing is linked again for nothing.
+.PHONY: embed
+embed: bin/aisb-entrypoint
+	@cmp -s $< $(embedded) || { rm -f $(dir $(embedded))aisb-entrypoint-*; cp $< $(embedded); }
+
+.PHONY: bin/ai-sandbox
+bin/ai-sandbox: embed
+	GOOS=linux $(GO) build -trimpath -ldflags='-s -w -X ai-sandbox/cmd/ai-sandbox/internal/cli.version=$(VERSION)' -o $@ ./cmd/ai-sandbox
+
+.PHONY: install
+install: build ## install the one file: make install PREFIX=DIR (default ~/.local)
+	install -D -m 755 bin/ai-sandbox '$(DESTDIR)$(PREFIX)/bin/ai-sandbox'
+
+.PHONY: demo
+demo: ## install what is missing (asking first), build, and watch a gated session
+	tests/demo
+
+.PHONY: test
+test: lint build unit kernel conformance e2e ## everything below, what fails early first
+
+.PHONY: lint
+lint: ## gofmt, go vet, golangci-lint, shellcheck
+	GOLANGCI='$(GOLANGCI)' tests/lint
+
+.PHONY: unit
+unit: embed ## tests that need nothing but Go
+	$(GO) test ./...
+
+.PHONY: kernel
+kernel: ## the entrypoint on a real kernel, as root in the test host
+	$(GO) test -count=1 -p=1 -tags=$(tags),kernel -exec='$(CURDIR)/tests/inhost root' ./entrypoint/... ./cmd/aisb-entrypoint/...
+
+.PHONY: conformance
+conformance: ## the gate's configuration on a real squid, in the test host
+	$(GO) test -count=1 -tags=$(tags),squid -exec='$(CURDIR)/tests/inhost root' ./gate
+
+.PHONY: e2e
+e2e: build ## whole sessions on real podman, pasta and squid
+	tests/e2e/run -test.v
+
+.PHONY: bench
+bench: build ## one line a figure: bench NAME VALUE GOAL ok|short
+	tests/bench/run
+
+.PHONY: fuzz
+fuzz: ## each fuzz test for a while: make fuzz FUZZTIME=1m
+	tests/fuzz $(or $(FUZZTIME),20s)
+
+.PHONY: clean
+clean: ## remove what make has written
+	rm -rf bin
+	rm -f $(dir $(embedded))aisb-entrypoint-*
+
+.PHONY: help
+help: ## show this
+	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1\t\2/p' Makefile | while IFS=$$'\t' read -r name what; do printf '  %-12s %s\n' "$$name" "$$what"; done

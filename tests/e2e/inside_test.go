@@ -1,0 +1,277 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Every task of every process, PID 1 included, shows the same privileges: none.
+func TestPrivileges(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	r := b.ok(b.gated("sh", "-c", "sleep 60 & node -e 'setTimeout(() => {}, 60000)' & python3 -c 'import time; time.sleep(60)' & sleep 1; ./probe status; kill $(jobs -p)")...)
+	lines := strings.Split(strings.TrimSpace(r.Out), "\n")
+	first := false
+	for _, line := range lines {
+		first = first || strings.HasPrefix(line, "/proc/1/task/1/status ")
+		for _, want := range []string{
+			" Uid=1000,1000,1000,1000 ", " Gid=1000,1000,1000,1000 ", " Groups= ", " NoNewPrivs=1 ", " Seccomp=2",
+			" CapInh=0000000000000000 ", " CapPrm=0000000000000000 ", " CapEff=0000000000000000 ", " CapBnd=0000000000000000 ", " CapAmb=0000000000000000 ",
+		} {
+			if !strings.Contains(line+" ", want) {
+				t.Errorf("no %q in: %s", want, line)
+			}
+		}
+	}
+	if !first || len(lines) < 10 || !strings.Contains(r.Out, "Name=node") {
+		t.Errorf("want PID 1 and all threads of the others: %s", r)
+	}
+	// The positive control: the probe sees privileges where there are some.
+	if out := output(t, filepath.Join(w.bin, "probe"), "status"); strings.Contains(out, "CapBnd=0000000000000000") || !strings.Contains(out, "Seccomp=0") {
+		t.Errorf("the probe sees no privileges outside either: %s", tail(out))
+	}
+}
+
+// What podman's own profile leaves open is closed, too.
+func TestKernelSurface(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	r := b.ok(b.gated("sh", "-c", "./probe calls; unshare -Urn true && echo UNSHARED; nft flush ruleset && echo FLUSHED; true")...)
+	got := map[string]string{}
+	for line := range strings.Lines(r.Out) {
+		if f := strings.Fields(line); len(f) == 2 {
+			got[f[0]] = f[1]
+		}
+	}
+	works := []string{"socket-inet-stream", "socket-inet6-stream", "socket-unix", "write-home", "write-tmp"}
+	for _, name := range works {
+		if got[name] != "OK" {
+			t.Errorf("%s: %s, and it has to work", name, got[name])
+		}
+		delete(got, name)
+	}
+	if len(got) < 35 {
+		t.Errorf("only %d probes: %s", len(got), r)
+	}
+	for name, what := range got {
+		switch {
+		case what == "OK":
+			t.Errorf("%s works", name)
+		case strings.HasPrefix(name, "ioctl-tiocsti") && what == "ENOTTY":
+			t.Errorf("%s reached the driver", name)
+		}
+	}
+	for _, name := range []string{
+		"socket-packet", "socket-vsock", "socket-alg", "unshare-newuser", "unshare-newnet", "clone-newuser", "io_uring_setup", "keyctl",
+		"ioctl-tiocsti", "ioctl-tiocsti-high",
+	} {
+		if e := got[name]; e != "EPERM" && e != "EACCES" && e != "EAFNOSUPPORT" && e != "ENOSYS" {
+			t.Errorf("%s: %s, and it has to be refused by the filter", name, e)
+		}
+	}
+	if strings.Contains(r.Out, "UNSHARED") || strings.Contains(r.Out, "FLUSHED") {
+		t.Errorf("%s", r)
+	}
+	// The positive control: in this host the probe can make a user namespace.
+	if out := output(t, filepath.Join(w.bin, "probe"), "calls"); !regexp.MustCompile(`unshare-newuser OK`).MatchString(out) || !strings.Contains(out, "io_uring_setup EFAULT") {
+		t.Errorf("the positive control failed: %s", out)
+	}
+}
+
+// The command gets no descriptor but its three, and the control channel is gone.
+func TestDescriptors(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	r := b.ok(b.gated("sh", "-c", "./probe fds; echo --; ls -A /run/aisb | wc -l")...)
+	for line := range strings.Lines(strings.SplitN(r.Out, "--", 2)[0]) {
+		n, err := strconv.Atoi(strings.Fields(line)[0])
+		if err != nil || n > 2 && !strings.Contains(line, "/proc/") && !strings.Contains(line, "anon_inode:") {
+			t.Errorf("open: %s", line)
+		}
+	}
+	if !strings.HasSuffix(strings.TrimSpace(r.Out), "\n0") {
+		t.Errorf("the control channel can be seen: %s", r)
+	}
+}
+
+// Only the documented variables are there, whatever the caller has.
+func TestEnvironment(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	canary := "CANARY" + b.token
+	for _, name := range []string{
+		"AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "SSH_AUTH_SOCK", "HTTP_PROXY", "https_proxy", "NO_PROXY", "LD_PRELOAD_X", "FOO_KEY", "NODE_OPTIONS", "PYTHONPATH",
+	} {
+		b.env = append(b.env, name+"="+canary+name)
+	}
+	multi := "first\n*\nLD_X=/x\nlast " + b.token
+	b.env = append(b.env, "PASSED="+multi)
+	r := b.ok("--env", "PASSED", "--env", "PUBLIC=a b", "--allow", b.host("ok.test"), "--", "sh", "-c", "cat /proc/*/environ | tr '\\0' '\\n'; echo; printf %s \"$PASSED\" >passed; echo \"[$PUBLIC]\"")
+	if strings.Contains(r.Out, canary) {
+		t.Errorf("the caller's environment came in: %s", r)
+	}
+	if !strings.Contains(r.Out, "[a b]") || b.file(t, "passed") != strings.TrimSpace(multi) {
+		t.Errorf("what was passed is not there: %s", r)
+	}
+	// A variable passed by name is in no printout and in no inspect.
+	r = b.ok("--env", "PASSED", "--print-policy", "--allow", b.host("ok.test"), "--", "true")
+	if strings.Contains(r.Out+r.Err, "last "+b.token) || !strings.Contains(r.Out, "PASSED") {
+		t.Errorf("%s", r)
+	}
+	stop := b.background(t, "--env", "PASSED", "--", "sh", "-c", "echo up >up; cat")
+	b.file(t, "up")
+	out := output(t, "podman", "ps", "-aq", "--filter", "name=^aisb-")
+	for id := range strings.FieldsSeq(out) {
+		if strings.Contains(output(t, "podman", "inspect", id), "last "+b.token) {
+			t.Errorf("podman inspect shows the value")
+		}
+	}
+	stop()
+}
+
+// What the agent writes in the project is the caller's, and nothing anywhere in
+// it belongs to a subordinate id.
+func TestFileOwnership(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	if err := os.WriteFile(filepath.Join(b.dir, "before"), []byte("host"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := b.ok(b.gated("sh", "-c", "cat before; pwd; mkdir -p a/b && echo hi >a/b/file && ln -s file a/b/link && chmod 640 before && git init -q g && mkfifo fifo; id -u; touch $HOME/mine; ls -ln $HOME/mine")...)
+	if !strings.HasPrefix(r.Out, "host"+b.dir+"\n") || !strings.Contains(r.Out, "\n1000\n") {
+		t.Errorf("%s", r)
+	}
+	n := 0
+	err := filepath.WalkDir(b.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		st := info.Sys().(*syscall.Stat_t)
+		if int(st.Uid) != os.Getuid() || int(st.Gid) != os.Getgid() {
+			t.Errorf("%s belongs to %d:%d", path, st.Uid, st.Gid)
+		}
+		n++
+		return nil
+	})
+	if err != nil || n < 8 {
+		t.Errorf("%d files: %v", n, err)
+	}
+	// The positive control: in a bare container root's file is not the caller's
+	// under the mapping that the tests would see a mistake by.
+	if os.Getuid() == 1000 {
+		t.Error("the caller's uid is the sandbox's: a mix-up would not show")
+	}
+}
+
+// The root file system is read-only, the home is kept, an ephemeral one is not.
+func TestWritablePaths(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	find := "find / -xdev -not -path '/proc*' -writable -not -type l 2>/dev/null | while read -r f; do mountpoint -q \"$f\" || echo \"$f\"; done | head -20; " +
+		"for d in / /etc /usr /usr/local/bin /opt /var /var/lib /run /run/aisb /sys /proc/sys; do touch $d/aisb-x 2>/dev/null && echo WROTE $d; done; true"
+	r := b.ok(b.gated("sh", "-c", "echo kept >$HOME/kept; "+find)...)
+	if strings.TrimSpace(r.Out) != "" {
+		t.Errorf("writable beside the policy's paths: %s", r)
+	}
+	r = b.ok(b.gated("cat", "/home/sandbox/kept")...)
+	if r.Out != "kept\n" {
+		t.Errorf("the home was not kept: %s", r)
+	}
+	r = b.run("--ephemeral-home", "--", "cat", "/home/sandbox/kept")
+	if r.Code != 1 {
+		t.Errorf("an ephemeral home is not empty: %s", r)
+	}
+	// Another project has another home.
+	r = newBox(t).run("--", "cat", "/home/sandbox/kept")
+	if r.Code != 1 {
+		t.Errorf("the home of another project: %s", r)
+	}
+}
+
+// Neither the host's names nor its resolvers are inside.
+func TestNoHostNames(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	r := b.ok(b.gated("sh", "-c", "cat /etc/hosts; echo --; cat /etc/resolv.conf; echo --; hostname")...)
+	hostname, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(r.Out, "198.51.100.53") || strings.Contains(r.Out, hostname) || strings.Contains(r.Out, "host.containers.internal") {
+		t.Errorf("%s", r)
+	}
+}
+
+// Every mount inside is one that the policy names, or one that every container
+// has.
+func TestMountsArePolicy(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	r := b.ok(b.gated("sh", "-c", "cat /proc/self/mountinfo")...)
+	policy := b.ok("--print-policy", "--allow", b.host("ok.test"), "--", "true").Out
+	usual := regexp.MustCompile(`^/(proc|sys|dev)(/|$)|^/$`)
+	for line := range strings.Lines(r.Out) {
+		f := strings.Fields(line)
+		if len(f) < 6 || usual.MatchString(f[4]) && f[4] != "/dev/shm" {
+			continue
+		}
+		if !regexp.MustCompile(`(?m)^  r[ow] \w+ +` + regexp.QuoteMeta(f[4]) + `( |$)`).MatchString(policy) {
+			t.Errorf("mounted, and not in the policy: %s", line)
+		}
+	}
+	if !strings.Contains(r.Out, " "+b.dir+" ") {
+		t.Errorf("the project is not mounted at its own path: %s", r)
+	}
+}
+
+// pi itself runs, under the alias that people use.
+func TestPi(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	lock, err := os.ReadFile("/src/image/pi/package.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := regexp.MustCompile(`"@earendil-works/pi-coding-agent": "([0-9.]+)"`).FindSubmatch(lock)
+	if want == nil {
+		t.Fatalf("no version in %s", lock)
+	}
+	r := b.ok("pi", "--version")
+	if !strings.Contains(r.Out+r.Err, string(want[1])) {
+		t.Errorf("want version %s: %s", want[1], r)
+	}
+	if r := b.ok("--version"); strings.Contains(r.Out, string(want[1])) && !strings.Contains(r.Out, "ai-sandbox") {
+		t.Errorf("--version before the harness is ours: %s", r)
+	}
+}
+
+// The project must be the directory that was looked at when the policy was
+// decided (see also the unit tests of the entrypoint): its identity is compared.
+func TestProjectThroughSymlink(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	link := b.dir + "-link"
+	if err := os.Symlink(b.dir, link); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(link) })
+	real := b.dir
+	b.dir = link
+	r := b.ok("--", "pwd", "-P")
+	if strings.TrimSpace(r.Out) != real {
+		t.Errorf("%s", r)
+	}
+	b.dir = real
+}
