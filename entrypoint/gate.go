@@ -1,4 +1,7 @@
 // The role in the gate's container: two squids, together or not at all.
+// They start in the order in which they are named, each when the one before
+// accepts connections: squid takes a parent that is not there yet for dead, and
+// answers its first requests with an error.
 
 package entrypoint
 
@@ -6,7 +9,12 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -45,13 +53,18 @@ func runGate(args []string) int {
 	}
 
 	var pids []int
-	for _, conf := range args {
+	for i, conf := range args {
 		pid, err := startSquid(conf)
+		if err == nil {
+			pids = append(pids, pid)
+			if i < len(args)-1 {
+				err = awaitSquid(conf, pid)
+			}
+		}
 		if err != nil {
 			say("%v", err)
 			return 1 // the end of the namespace ends the others
 		}
-		pids = append(pids, pid)
 	}
 	if !detached {
 		if err := spec.WriteFrame(line.out, spec.ToHost{Started: true}); err != nil {
@@ -95,8 +108,11 @@ func lockGate() error {
 	return seccomp.Install()
 }
 
+// startSquid runs one in the foreground (-N). Its configuration's name is its
+// instance's (-n), or two of them would share names in /dev/shm.
 func startSquid(conf string) (int, error) {
-	pid, err := syscall.ForkExec(squid, []string{"squid", "-N", "-f", conf}, &syscall.ProcAttr{
+	instance := "aisb" + strings.TrimSuffix(filepath.Base(conf), ".conf")
+	pid, err := syscall.ForkExec(squid, []string{"squid", "-N", "-n", instance, "-f", conf}, &syscall.ProcAttr{
 		Dir:   "/",
 		Files: []uintptr{0, 1, 2},
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
@@ -105,4 +121,49 @@ func startSquid(conf string) (int, error) {
 		return 0, fmt.Errorf("run %s -f %s: %w", squid, conf, err)
 	}
 	return pid, nil
+}
+
+// httpPort is where a configuration listens, on 127.0.0.1.
+var httpPort = regexp.MustCompile(`(?m)^http_port 127\.0\.0\.1:([0-9]+)( |$)`)
+
+// squidTime bounds a squid's start.
+const squidTime = 20 * time.Second
+
+// awaitSquid waits until the squid accepts connections.
+func awaitSquid(conf string, pid int) error {
+	text, err := os.ReadFile(conf)
+	if err != nil {
+		return fmt.Errorf("read the configuration: %w", err)
+	}
+	m := httpPort.FindSubmatch(text)
+	if m == nil {
+		return fmt.Errorf("%s names no port on 127.0.0.1", conf)
+	}
+	port, err := strconv.ParseUint(string(m[1]), 10, 16)
+	if err != nil {
+		return fmt.Errorf("%s: port %s: %w", conf, m[1], err)
+	}
+	deadline := time.Now().Add(squidTime)
+	for time.Now().Before(deadline) {
+		if accepts(int(port)) {
+			return nil
+		}
+		// Its end is seen here, since nobody else waits for it yet.
+		var status syscall.WaitStatus
+		if got, err := syscall.Wait4(pid, &status, syscall.WNOHANG, nil); err == nil && got == pid {
+			return fmt.Errorf("squid -f %s ended (exit code %d)", conf, exited(status).Code)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return fmt.Errorf("squid -f %s did not listen within %s", conf, squidTime)
+}
+
+// accepts tries to connect to a port of 127.0.0.1.
+func accepts(port int) bool {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return unix.Connect(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}) == nil
 }

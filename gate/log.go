@@ -163,14 +163,14 @@ func hostField(s string) string {
 
 // A RefusedHost is what the gate refused, once for each host and way to open it.
 type RefusedHost struct {
-	Host  string
-	Port  uint16 // of the first refusal
-	Count int
+	Host  string `json:"host"`
+	Port  uint16 `json:"port"` // of the first refusal
+	Count int    `json:"count"`
 	// AllowFlag is what would let it through, or "".
-	AllowFlag string
-	Reason    string
+	AllowFlag string `json:"allow_flag,omitempty"`
+	Reason    string `json:"reason"`
 	// Why tells, where AllowFlag is "", why none would.
-	Why string
+	Why string `json:"why,omitempty"`
 }
 
 // A Tally collects refusals without keeping decisions. The zero value is ready.

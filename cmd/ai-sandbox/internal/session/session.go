@@ -143,9 +143,7 @@ func (m *Manager) Run(ctx context.Context, be backend.Backend, req Request) (rep
 	r.refusals()
 	if uerr := r.undo.run(); uerr != nil {
 		r.report.Leftover = uerr.Error()
-		if err == nil {
-			m.Say("not everything could be removed: %v; the next command tries again", uerr)
-		}
+		m.Say("not everything could be removed: %v; the next command tries again", uerr)
 	}
 	r.mark("removed")
 	<-reaped
@@ -251,7 +249,7 @@ func (r *run) prepare() error {
 	if err := r.m.Store.Put(rec); err != nil {
 		return err
 	}
-	r.undo.push("remove the record", func(context.Context) error { return r.m.Store.Delete(rec) })
+	r.undo.last = undoStep{"remove the record", func(context.Context) error { return r.m.Store.Delete(rec) }}
 	for _, d := range rec.Dirs {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return fmt.Errorf("make the session's directory: %w", err)
@@ -266,7 +264,10 @@ func (r *run) prepare() error {
 		return err
 	}
 	r.ctl = ctl
-	r.undo.push("end the lifeline", func(context.Context) error { ctl.Close(); return nil })
+	r.undo.push("end the lifeline", func(context.Context) error {
+		ctl.Close()
+		return nil
+	})
 	return nil
 }
 
@@ -301,6 +302,7 @@ func (r *run) start(ctx context.Context, b backend.Sandbox) (*started, error) {
 	res := <-gates
 	// Both containers are removed at once, whatever became of them.
 	r.undo.push("remove the containers", func(ctx context.Context) error {
+		r.ctl.Close() // the end of the lifeline is quicker than podman
 		var wg sync.WaitGroup
 		errs := make([]error, 2)
 		for i, u := range []*undo{boxUndo, &res.undo} {

@@ -15,6 +15,9 @@ const undoTime = 20 * time.Second
 
 type undo struct {
 	steps []undoStep
+	// last runs when every step has succeeded, and not otherwise: it takes
+	// away what a later command would find the rest by.
+	last undoStep
 }
 
 type undoStep struct {
@@ -37,5 +40,10 @@ func (u *undo) run() error {
 		}
 	}
 	u.steps = nil
+	if len(errs) == 0 && u.last.do != nil {
+		if err := u.last.do(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", u.last.what, err))
+		}
+	}
 	return errors.Join(errs...)
 }

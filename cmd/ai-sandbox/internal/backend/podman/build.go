@@ -44,7 +44,7 @@ func (c *Client) BuildImage(ctx context.Context, b imagebuild.Build) (string, er
 		return "", context.Cause(ctx)
 	}
 	if err != nil {
-		return "", err
+		return "", plainBuildError(err)
 	}
 	// The bindings take any line that begins with 12 hex digits for the id, a
 	// program's output too: only an image with our label is ours.
@@ -56,6 +56,16 @@ func (c *Client) BuildImage(ctx context.Context, b imagebuild.Build) (string, er
 		return "", fmt.Errorf("podman names %.12s as what it built, which is another image", report.ID)
 	}
 	return img.ID, nil
+}
+
+// stepError is how podman reports a step that failed, with its whole text.
+var stepError = regexp.MustCompile(`(?s)^building at STEP ".*": (?:while running runtime: )?`)
+
+// plainBuildError takes the step's text out of an error: the caller knows the
+// step, and its text is a page long.
+func plainBuildError(err error) error {
+	text := strings.TrimSpace(err.Error())
+	return errors.New(strings.TrimPrefix(text, stepError.FindString(text)))
 }
 
 // buildOptions is everything that a build is asked with. Layers are kept, so
@@ -175,7 +185,22 @@ func (c *Client) RemoveImage(ctx context.Context, id string) error {
 func (c *Client) PrimeImage(ctx context.Context, id string) (err error) {
 	conn, done := c.with(ctx)
 	defer done()
-	created, err := containers.CreateWithSpec(conn, primeSpec(id), nil)
+	// One process at a time primes an image, so what has the name was left by
+	// one that was killed.
+	s := primeSpec(id)
+	yes := true
+	remove := func(conn context.Context) error {
+		if _, err := containers.Remove(conn, s.Name, &containers.RemoveOptions{Force: &yes, Ignore: &yes}); err != nil {
+			return fmt.Errorf("remove container %s: %w", s.Name, err)
+		}
+		return nil
+	}
+	if err := remove(conn); err != nil {
+		return err
+	}
+	// The service goes on creating when its client is gone, and the container
+	// would come up after we have removed it: this one call is not cancelled.
+	created, err := containers.CreateWithSpec(context.WithoutCancel(c.conn), s, nil)
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
@@ -183,12 +208,11 @@ func (c *Client) PrimeImage(ctx context.Context, id string) (err error) {
 		// The caller's context may have ended.
 		late, cancel := context.WithTimeout(context.WithoutCancel(c.conn), cleanupTime)
 		defer cancel()
-		force := true
-		_, rerr := containers.Remove(late, created.ID, &containers.RemoveOptions{Force: &force})
-		if rerr != nil {
-			err = errors.Join(err, fmt.Errorf("remove container %.12s: %w", created.ID, rerr))
-		}
+		err = errors.Join(err, remove(late))
 	}()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	if err := containers.Start(conn, created.ID, nil); err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
@@ -207,7 +231,7 @@ func (c *Client) PrimeImage(ctx context.Context, id string) (err error) {
 
 // primeSpec is a container that tells the entrypoint's version.
 func primeSpec(id string) *specgen.SpecGenerator {
-	s := base(id, "", map[string]string{backend.LabelKind: "prime"})
+	s := base(id, fmt.Sprintf("aisb-prime-%.12s", id), map[string]string{backend.LabelKind: "prime"})
 	s.Command = []string{"version"}
 	s.User = "0:0"
 	s.NetNS = specgen.Namespace{NSMode: specgen.NoNetwork}

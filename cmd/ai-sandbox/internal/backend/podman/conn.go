@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/containers/podman/v5/pkg/bindings"
@@ -49,23 +50,35 @@ func (e *TooOldError) Error() string {
 
 // A Client talks to one podman service.
 type Client struct {
-	conn    context.Context // carries the bindings' connection
-	Version string
+	config     Config
+	createLock string // the file that is locked while a container is created
+	Version    string
+
+	mu   sync.Mutex
+	conn context.Context // carries the bindings' connection
 }
 
 // Connect reaches the user's podman service, starting one where none is served.
 // A service that is not the user's own (rootful, say) is refused.
 func Connect(ctx context.Context, c Config) (*Client, error) {
-	own := filepath.Join(c.RuntimeDir, "podman.sock")
-	for _, socket := range []string{c.UserSocket, own} {
+	cl := &Client{config: c, createLock: filepath.Join(c.RuntimeDir, "create.lock")}
+	return cl, cl.reconnect(ctx)
+}
+
+// reconnect reaches the service anew, if the one that was there is gone.
+func (c *Client) reconnect(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	own := filepath.Join(c.config.RuntimeDir, "podman.sock")
+	for _, socket := range []string{c.config.UserSocket, own} {
 		if served(socket) {
-			return connect(ctx, socket, c.UID)
+			return c.connect(ctx, socket)
 		}
 	}
-	if err := startService(ctx, c, own); err != nil {
-		return nil, err
+	if err := startService(ctx, c.config, own); err != nil {
+		return err
 	}
-	return connect(ctx, own, c.UID)
+	return c.connect(ctx, own)
 }
 
 // served tells whether somebody accepts connections at the socket. The bindings
@@ -79,20 +92,22 @@ func served(socket string) bool {
 	return true
 }
 
-func connect(ctx context.Context, socket string, uid int) (*Client, error) {
-	if err := checkPeer(socket, uid); err != nil {
-		return nil, err
+// connect is called with c.mu held.
+func (c *Client) connect(ctx context.Context, socket string) error {
+	if err := checkPeer(socket, c.config.UID); err != nil {
+		return err
 	}
-	uri := "unix://" + socket
-	conn, err := bindings.NewConnection(ctx, uri)
+	// The connection outlives the caller's context; with ties each call to its own.
+	conn, err := bindings.NewConnection(context.WithoutCancel(ctx), "unix://"+socket)
 	if err != nil {
-		return nil, fmt.Errorf("connect to podman at %s: %w", socket, err)
+		return fmt.Errorf("connect to podman at %s: %w", socket, err)
 	}
 	v := bindings.ServiceVersion(conn)
 	if v.Major < MinMajor {
-		return nil, &TooOldError{Version: v.String()}
+		return &TooOldError{Version: v.String()}
 	}
-	return &Client{conn: conn, Version: v.String()}, nil
+	c.conn, c.Version = conn, v.String()
+	return nil
 }
 
 // checkPeer refuses a service that another user runs: a rootful one would make
@@ -130,14 +145,11 @@ func startService(ctx context.Context, c Config, socket string) error {
 	if c.Binary == "" {
 		return errors.New("podman is not installed: install podman 5 or newer, or choose the other runtime with --runtime local")
 	}
-	lock, err := os.OpenFile(filepath.Join(c.RuntimeDir, "podman.lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	unlock, err := flock(filepath.Join(c.RuntimeDir, "podman.lock"))
 	if err != nil {
 		return fmt.Errorf("start podman's service: %w", err)
 	}
-	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("start podman's service: lock: %w", err)
-	}
+	defer unlock()
 	if served(socket) {
 		return nil
 	}
@@ -195,10 +207,29 @@ func lastLine(path string) string {
 
 // with gives the bindings' connection the caller's cancellation.
 func (c *Client) with(ctx context.Context) (context.Context, context.CancelFunc) {
-	conn, cancel := context.WithCancelCause(c.conn)
+	c.mu.Lock()
+	base := c.conn
+	c.mu.Unlock()
+	conn, cancel := context.WithCancelCause(base)
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	return conn, func() { stop(); cancel(nil) }
 }
 
-// Conn is the bindings' context, for the image build.
-func (c *Client) Conn() context.Context { return c.conn }
+// flock locks a file for as long as the returned function is not called. It
+// holds across processes, and ends with the process that holds it.
+func flock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	for {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+	}
+	return func() { f.Close() }, nil
+}

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
+	"github.com/containers/podman/v5/libpod/define"
 	"github.com/containers/podman/v5/pkg/bindings"
 	"github.com/containers/podman/v5/pkg/bindings/containers"
 	"github.com/containers/podman/v5/pkg/bindings/volumes"
@@ -61,14 +64,49 @@ func (c *Client) EnsureHome(ctx context.Context, name, session string, labels ma
 	return v.Labels[backend.LabelHomeLayout], nil
 }
 
+// createTries bounds how often a container with a broken mapping is made anew.
+const createTries = 5
+
+// create makes a container, one at a time for this user: podman's service reads
+// the subordinate ids with a library that is not safe for two requests at once
+// (libsubid), and then maps one id only. Another program's podman can still do
+// that to us, so the mapping is read back.
 func (c *Client) create(ctx context.Context, s *specgen.SpecGenerator) (string, error) {
 	conn, cancel := c.with(ctx)
 	defer cancel()
-	r, err := containers.CreateWithSpec(conn, s, nil)
+	unlock, err := flock(c.createLock)
 	if err != nil {
-		return "", fmt.Errorf("create the container %s: %w", s.Name, translate(err))
+		return "", fmt.Errorf("create the container %s: %w", s.Name, err)
 	}
-	return r.ID, nil
+	defer unlock()
+	for range createTries {
+		r, err := containers.CreateWithSpec(conn, s, nil)
+		if err != nil {
+			return "", fmt.Errorf("create the container %s: %w", s.Name, translate(err))
+		}
+		data, err := containers.Inspect(conn, r.ID, nil)
+		if err != nil {
+			return r.ID, fmt.Errorf("look at the container %s: %w", s.Name, translate(err))
+		}
+		if mapsRoot(data) {
+			return r.ID, nil
+		}
+		if err := c.Remove(ctx, r.ID); err != nil {
+			return "", err
+		}
+	}
+	return "", fmt.Errorf("create the container %s: podman maps no root in it: check your ranges in /etc/subuid and /etc/subgid with ai-sandbox doctor", s.Name)
+}
+
+// mapsRoot tells whether uid 0 and gid 0 of the container are mapped.
+func mapsRoot(data *define.InspectContainerData) bool {
+	if data.HostConfig == nil || data.HostConfig.IDMappings == nil {
+		return false
+	}
+	zero := func(lines []string) bool {
+		return slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "0:") })
+	}
+	return zero(data.HostConfig.IDMappings.UIDMap) && zero(data.HostConfig.IDMappings.GIDMap)
 }
 
 func (c *Client) CreateSandbox(ctx context.Context, b backend.Sandbox) (string, error) {
@@ -119,7 +157,27 @@ func (c *Client) Exit(ctx context.Context, id string) (int, error) {
 	return int(code), nil
 }
 
+// removeTries: podman refuses to remove a container whose conmon died, once.
+const removeTries = 3
+
 func (c *Client) Remove(ctx context.Context, id string) error {
+	var err error
+	for range removeTries {
+		if err = c.removeOnce(ctx, id); err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		// A service that was killed is no reason to leave anything behind.
+		if rerr := c.reconnect(ctx); rerr != nil {
+			return errors.Join(err, rerr)
+		}
+	}
+	return fmt.Errorf("remove the container %s: %w", id, err)
+}
+
+func (c *Client) removeOnce(ctx context.Context, id string) error {
 	conn, cancel := c.with(ctx)
 	defer cancel()
 	o := new(containers.RemoveOptions).WithForce(true).WithIgnore(true).WithVolumes(false).WithTimeout(0)
@@ -128,11 +186,11 @@ func (c *Client) Remove(ctx context.Context, id string) error {
 		if errors.Is(err, backend.ErrNotExist) {
 			return nil
 		}
-		return fmt.Errorf("remove the container %s: %w", id, err)
+		return err
 	}
 	for _, r := range reports {
 		if r.Err != nil {
-			return fmt.Errorf("remove the container %s: %w", id, r.Err)
+			return r.Err
 		}
 	}
 	return nil

@@ -147,7 +147,7 @@ func gateSpec(g backend.Gate) *specgen.SpecGenerator {
 		labels[backend.LabelGate] = g.GateName
 	}
 	s := base(g.Image, g.Name, labels)
-	s.Command = []string{"gate", gate.ConfDir + "/" + gate.FrontConf, gate.ConfDir + "/" + gate.PeekConf}
+	s.Command = []string{"gate", gate.ConfDir + "/" + gate.PeekConf, gate.ConfDir + "/" + gate.FrontConf}
 	s.User = strconv.Itoa(policy.UID) + ":" + strconv.Itoa(policy.GID)
 	s.NetNS = specgen.Namespace{NSMode: specgen.Host}
 	s.Mounts = []spec.Mount{
