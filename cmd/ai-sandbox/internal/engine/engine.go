@@ -198,6 +198,10 @@ func (e engine) runSession(ctx context.Context, r cli.RunRequest, signals <-chan
 		Refused: []gate.RefusedHost{}, Timings: map[string]float64{}}
 	fail := func(err error) (session.Report, error) {
 		failed.Reason = err.Error()
+		var sig signalError
+		if errors.As(err, &sig) {
+			failed.ExitCode, failed.EndedBy = 128+int(sig), session.EndedBySignal
+		}
 		return failed, err
 	}
 	m, err := manager(r.Machine)
@@ -231,6 +235,13 @@ func (e engine) runSession(ctx context.Context, r cli.RunRequest, signals <-chan
 	return m.Run(ctx, c, req)
 }
 
+// A signalError is a signal that came before there was a session.
+type signalError syscall.Signal
+
+func (e signalError) Error() string {
+	return fmt.Sprintf("ended by %s before the command ran", syscall.Signal(e))
+}
+
 // untilSignal ends f's context at the first signal.
 func untilSignal[T any](ctx context.Context, signals <-chan os.Signal, f func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -240,13 +251,18 @@ func untilSignal[T any](ctx context.Context, signals <-chan os.Signal, f func(co
 		defer close(stopped)
 		select {
 		case s := <-signals:
-			cancel(fmt.Errorf("ended by %s", s))
+			if sig, ok := s.(syscall.Signal); ok {
+				cancel(signalError(sig))
+			}
 		case <-done:
 		}
 	}()
 	v, err := f(ctx)
 	close(done)
 	<-stopped
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
 	cancel(nil)
 	return v, err
 }

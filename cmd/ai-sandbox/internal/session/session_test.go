@@ -145,8 +145,7 @@ func TestSealedMessage(t *testing.T) {
 
 func TestFIFOsAreGoneBeforeTheCommand(t *testing.T) {
 	var left []os.DirEntry
-	var e *env
-	e = newEnv(t, func(in, out *os.File) error {
+	e := newEnv(t, func(in, out *os.File) error {
 		if _, err := enforced(in, out); err != nil {
 			return err
 		}

@@ -29,7 +29,7 @@ func translate(err error) error {
 		return nil
 	}
 	if code, cerr := bindings.CheckResponseCode(err); cerr == nil && code == http.StatusNotFound {
-		return fmt.Errorf("%s: %w", err, backend.ErrNotExist)
+		return fmt.Errorf("%w: %w", backend.ErrNotExist, err)
 	}
 	return err
 }
