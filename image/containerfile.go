@@ -13,9 +13,11 @@ import (
 var packageForm = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+$`)
 
 // tidy takes out what package installation leaves behind that differs from one
-// build to the next, or that only a package manager in use would read. What is
-// left is the same for the same packages.
+// build to the next (the day on which a package's user was made, too), or that
+// only a package manager in use would read. What is left is the same for the
+// same packages.
 const tidy = `    find / -xdev -type f -perm /6000 -exec chmod a-s {} +; \
+    sed -i -E 's/^([^:]*:[^:]*:)[0-9]+:/\1:/' /etc/shadow; \
     apt-get clean; \
     rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/ldconfig /var/cache/debconf/*-old \
         /var/lib/dpkg/*-old /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /etc/machine-id \

@@ -10,8 +10,8 @@ import (
 )
 
 // DefaultNode is the Node version of an image when the user names none, and
-// MinNode the oldest that works: earlier ones have no switch that makes fetch
-// use the proxy variables.
+// MinNode the oldest that works: earlier ones, and all of Node 23, have no
+// switch that makes fetch use the proxy variables.
 const (
 	DefaultNode = "24.15.0"
 	MinNode     = "22.21.0"
@@ -58,6 +58,8 @@ func (n Node) check() error {
 		return fmt.Errorf("node version %+q is not of the form %s", n.Version, DefaultNode)
 	case older(n.Version, MinNode):
 		return fmt.Errorf("node %s is too old: name %s or a later one", n.Version, MinNode)
+	case strings.HasPrefix(n.Version, "23."):
+		return fmt.Errorf("node %s cannot go through a proxy by itself: name %s or later, or a 24", n.Version, MinNode)
 	case nodeArch[n.Arch] == "":
 		return fmt.Errorf("node has no release for %+q that is known here", n.Arch)
 	case n.SHA256 != "" && !sha256Form.MatchString(n.SHA256):

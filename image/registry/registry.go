@@ -26,8 +26,6 @@ const Timeout = 30 * time.Second
 type Options struct {
 	RegistriesConf string
 	AuthFile       string
-	// CertDir holds further CAs (*.crt) to trust for registries.
-	CertDir string
 }
 
 // Resolve returns the digest of the manifest that ref's tag leads to: for an
@@ -58,7 +56,6 @@ func resolve(ctx context.Context, ref image.Reference, o Options) (_ digest.Dige
 	src, err := dr.NewImageSource(ctx, &types.SystemContext{
 		SystemRegistriesConfPath: o.RegistriesConf,
 		AuthFilePath:             o.AuthFile,
-		DockerCertPath:           o.CertDir,
 	})
 	if err != nil {
 		return "", err

@@ -138,7 +138,7 @@ func ensure(ctx context.Context, m cli.Machine, r cli.ImageRequest, c *podman.Cl
 	defer p.close()
 	plan, err := req.Ensure(ctx, c, imagebuild.Options{
 		Rebuild: rebuild, Say: p.say, Step: p.step, Download: p.download,
-		Resolve: resolver(r.CA),
+		Resolve: resolve,
 	})
 	if err != nil {
 		return plan, err

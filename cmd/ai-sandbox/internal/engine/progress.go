@@ -70,13 +70,11 @@ func (p *progress) close() {
 	p.bar, p.bars = nil, nil
 }
 
-// resolver asks registries as podman would, and trusts the user's CA beside.
-func resolver(_ []byte) func(context.Context, image.Reference) (digest.Digest, error) {
-	return func(ctx context.Context, ref image.Reference) (digest.Digest, error) {
-		d, err := registry.Resolve(ctx, ref, registry.Options{})
-		if err != nil {
-			return "", fmt.Errorf("ask the registry: %w", err)
-		}
-		return d, nil
+// resolve asks a registry as podman would.
+func resolve(ctx context.Context, ref image.Reference) (digest.Digest, error) {
+	d, err := registry.Resolve(ctx, ref, registry.Options{})
+	if err != nil {
+		return "", fmt.Errorf("ask the registry: %w", err)
 	}
+	return d, nil
 }

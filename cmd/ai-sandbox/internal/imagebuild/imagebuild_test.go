@@ -1,0 +1,530 @@
+package imagebuild
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+
+	"ai-sandbox/image"
+)
+
+var (
+	digestA = digest.FromString("a")
+	digestB = digest.FromString("b")
+)
+
+const nodeVersion = "22.21.1"
+
+// fakeBuilder makes images of nothing.
+type fakeBuilder struct {
+	mu      sync.Mutex
+	images  map[string]bool   // by id
+	names   map[string]string // ref to id
+	builds  []string          // the Containerfiles
+	noCache int
+	primed  []string
+	onBuild func(context.Context, Build) error
+}
+
+func (f *fakeBuilder) BuildImage(ctx context.Context, b Build) (string, error) {
+	text, err := os.ReadFile(filepath.Join(b.Dir, "Containerfile"))
+	if err != nil {
+		return "", err
+	}
+	fmt.Fprintln(b.Log, "some output")
+	b.Step(Step{N: 1, Of: 2, Text: "a step"})
+	if f.onBuild != nil {
+		if err := f.onBuild(ctx, b); err != nil {
+			return "", err
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.builds = append(f.builds, string(text))
+	if b.NoCache {
+		f.noCache++
+	}
+	id := digest.FromString(fmt.Sprint(len(f.builds))).Encoded()
+	f.images[id] = true
+	return id, nil
+}
+
+func (f *fakeBuilder) ImageExists(_ context.Context, id string) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.images[id], nil
+}
+
+func (f *fakeBuilder) PrimeImage(_ context.Context, id string) error {
+	f.primed = append(f.primed, id)
+	return nil
+}
+
+func (f *fakeBuilder) TagImage(_ context.Context, id, ref string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.names[ref] = id
+	return nil
+}
+
+func (f *fakeBuilder) RemoveImage(_ context.Context, id string) error {
+	delete(f.images, id)
+	return nil
+}
+
+// A site is a download site for Node.
+type site struct {
+	*httptest.Server
+	tarball []byte
+	sums    string // "" is the right list
+	status  int
+	asked   int
+}
+
+func newSite(t *testing.T) *site {
+	s := &site{tarball: bytes.Repeat([]byte("node"), 5000), status: http.StatusOK}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.asked++
+		name := "node-v" + nodeVersion + "-linux-x64.tar.xz"
+		if s.status != http.StatusOK {
+			w.WriteHeader(s.status)
+			return
+		}
+		switch r.URL.Path {
+		case "/dist/v" + nodeVersion + "/SHASUMS256.txt":
+			sums := s.sums
+			if sums == "" {
+				h := sha256.Sum256(s.tarball)
+				sums = strings.Repeat("0", 64) + "  node.pkg\n" + hex.EncodeToString(h[:]) + "  " + name + "\n"
+			}
+			w.Write([]byte(sums))
+		case "/dist/v" + nodeVersion + "/" + name:
+			w.Write(s.tarball)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+type world struct {
+	req      Request
+	builder  *fakeBuilder
+	site     *site
+	opt      Options
+	resolved int
+	said     []string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	dir := t.TempDir()
+	w := &world{site: newSite(t), builder: &fakeBuilder{images: map[string]bool{}, names: map[string]string{}}}
+	w.req = Request{NodeVersion: nodeVersion, NodeMirror: w.site.URL + "/dist/", Entrypoint: []byte("e"), Arch: "amd64",
+		CacheDir: filepath.Join(dir, "cache"), StateDir: filepath.Join(dir, "state")}
+	w.opt.Resolve = func(context.Context, image.Reference) (digest.Digest, error) { w.resolved++; return digestA, nil }
+	w.opt.Say = func(f string, a ...any) { w.said = append(w.said, fmt.Sprintf(f, a...)) }
+	return w
+}
+
+func (w *world) ensure(t *testing.T) Plan {
+	t.Helper()
+	p, err := w.req.Ensure(t.Context(), w.builder, w.opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, img := range []Image{p.Sandbox, p.Gate} {
+		if img.ID == "" || !w.builder.images[img.ID] {
+			t.Fatalf("%s is image %q, which does not exist", img.Ref, img.ID)
+		}
+	}
+	return p
+}
+
+// files lists what is below a directory, without locks.
+func files(t *testing.T, dir string) []string {
+	t.Helper()
+	var out []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if !d.IsDir() && filepath.Base(path) != "lock" && filepath.Ext(path) != ".lock" {
+			rel, _ := filepath.Rel(dir, path)
+			out = append(out, rel)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestColdThenWarm(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.req.Plan(); !errors.Is(err, ErrUnresolved) {
+		t.Fatalf("a plan before the first build: %v", err)
+	}
+	p := w.ensure(t)
+	if len(w.builder.builds) != 2 || len(w.builder.primed) != 2 || w.resolved != 1 {
+		t.Fatalf("%d builds, %d primed, registry asked %d times", len(w.builder.builds), len(w.builder.primed), w.resolved)
+	}
+	for _, text := range w.builder.builds {
+		if !strings.Contains(text, "FROM docker.io/library/debian@"+string(digestA)+"\n") {
+			t.Errorf("not built on the pin:\n%s", text)
+		}
+	}
+	if w.builder.names[p.Sandbox.Ref] != p.Sandbox.ID || w.builder.names[p.Gate.Ref] != p.Gate.ID {
+		t.Errorf("names: %v", w.builder.names)
+	}
+
+	// Warm: nobody is asked, nothing is built, and the plan says the same.
+	w.site.Close()
+	w.opt.Resolve = nil
+	plan, err := w.req.Plan()
+	if err != nil || plan.Sandbox.ID != p.Sandbox.ID || plan.Gate.ID != p.Gate.ID || plan.BaseDigest != digestA {
+		t.Errorf("the plan after the build: %+v, %v", plan, err)
+	}
+	again := w.ensure(t)
+	if again.Sandbox.ID != p.Sandbox.ID || again.Gate.ID != p.Gate.ID || len(w.builder.builds) != 2 {
+		t.Errorf("a warm start: %d builds", len(w.builder.builds))
+	}
+
+	// The image is gone: built again, without a network of our own.
+	delete(w.builder.images, p.Sandbox.ID)
+	if again = w.ensure(t); again.Sandbox.ID == p.Sandbox.ID || again.Gate.ID != p.Gate.ID || len(w.builder.builds) != 3 {
+		t.Errorf("after the image was removed: %d builds", len(w.builder.builds))
+	}
+}
+
+// An image that somebody else gave the name is not used.
+func TestForeignTag(t *testing.T) {
+	w := newWorld(t)
+	p := w.ensure(t)
+	if err := os.RemoveAll(w.req.StateDir); err != nil {
+		t.Fatal(err)
+	}
+	w.builder.images["foreign"] = true
+	w.builder.names[p.Sandbox.Ref] = "foreign"
+	again := w.ensure(t)
+	if again.Sandbox.ID == "foreign" || len(w.builder.builds) != 4 || w.builder.names[p.Sandbox.Ref] != again.Sandbox.ID {
+		t.Errorf("the image is %s after %d builds", again.Sandbox.ID, len(w.builder.builds))
+	}
+	// Neither is one whose record is of another recipe, or of no recipe.
+	path, err := w.req.imageFile(again.Sandbox.Built, ".json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{
+		strings.Replace(string(b), string(again.Sandbox.Hash), string(digestB), 1),
+		strings.Replace(string(b), again.Sandbox.ID, "localhost/evil", 1),
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := w.req.recordedImage(again.Sandbox.Built); got != "" || err != nil {
+			t.Errorf("the record %s gives %q, %v", text, got, err)
+		}
+	}
+}
+
+func TestRebuildKeepsThePin(t *testing.T) {
+	w := newWorld(t)
+	p := w.ensure(t)
+	w.opt.Rebuild = true
+	w.opt.Resolve = func(context.Context, image.Reference) (digest.Digest, error) { return digestB, nil }
+	again := w.ensure(t)
+	if w.builder.noCache != 2 || again.BaseDigest != digestA || again.Sandbox.Ref != p.Sandbox.Ref || again.Sandbox.ID == p.Sandbox.ID {
+		t.Errorf("rebuilt: %d builds without cache on %s", w.builder.noCache, again.BaseDigest)
+	}
+	if w.builder.images[p.Sandbox.ID] || w.builder.images[p.Gate.ID] {
+		t.Error("the images that were replaced are still there")
+	}
+}
+
+func TestStaleBeatsMutable(t *testing.T) {
+	w := newWorld(t)
+	w.ensure(t)
+	offline := errors.New("no route")
+	w.opt.Resolve = func(context.Context, image.Reference) (digest.Digest, error) { return "", offline }
+	w.req.Entrypoint = []byte("another") // something to build
+	if p := w.ensure(t); p.BaseDigest != digestA || len(w.said) != 0 {
+		t.Errorf("offline with a record: on %q, said %q", p.BaseDigest, w.said)
+	}
+	w.req.Base = "registry.example/debian:new"
+	p := w.ensure(t)
+	if p.BaseDigest != "" || p.Sandbox.Labels[image.LabelBaseDigest] != image.Unpinned || len(w.said) != 1 || !strings.Contains(w.said[0], "UNPINNED") {
+		t.Errorf("offline without a record: on %q, said %q", p.BaseDigest, w.said)
+	}
+	// It is not recorded as anything, so that a later build can pin it.
+	w.opt.Resolve = func(context.Context, image.Reference) (digest.Digest, error) { return digestB, nil }
+	w.opt.Rebuild = true
+	if p := w.ensure(t); p.BaseDigest != digestB {
+		t.Errorf("online again: on %q", p.BaseDigest)
+	}
+	// A digest that the user wrote is not looked up.
+	w.opt.Resolve = nil
+	w.req.Base = "registry.example/debian@" + string(digestA)
+	if p := w.ensure(t); p.BaseDigest != digestA {
+		t.Errorf("a reference with a digest: on %q", p.BaseDigest)
+	}
+}
+
+func TestDamagedPin(t *testing.T) {
+	w := newWorld(t)
+	p := w.ensure(t)
+	path := w.req.baseFile(p.BaseRef)
+	for _, text := range []string{"", "{}", `{"ref":"x"}`, `{"ref":"` + p.BaseRef.String() + `","digest":"latest","resolved":"2026-01-01T00:00:00Z"}`} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := w.req.Plan(); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("pin %q: plan on %q, %v", text, p.BaseDigest, err)
+		}
+	}
+}
+
+// Whatever is wrong with a download ends the build, with nothing cached.
+func TestBadDownloads(t *testing.T) {
+	right := bytes.Repeat([]byte("node"), 5000)
+	for name, c := range map[string]struct {
+		learned bool // the checksum is known before
+		spoil   func(*site)
+		want    string
+	}{
+		"500 for the list":    {false, func(s *site) { s.status = 500 }, "500"},
+		"500 for the tarball": {true, func(s *site) { s.status = 500 }, "500"},
+		"no such release":     {true, func(s *site) { s.status = 404 }, "404"},
+		"tampered":            {true, func(s *site) { s.tarball[100] ^= 1 }, "not the release that was written down"},
+		"truncated":           {true, func(s *site) { s.tarball = s.tarball[:9000] }, "not the release that was written down"},
+		"empty":               {true, func(s *site) { s.tarball = nil }, "not the release that was written down"},
+		"a list without it":   {false, func(s *site) { s.sums = strings.Repeat("0", 64) + "  other\n" }, "has none for"},
+		"no hash in the list": {false, func(s *site) { s.sums = "xyz  node-v" + nodeVersion + "-linux-x64.tar.xz\n" }, "has none for"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			if c.learned {
+				_, node, _ := w.req.parse()
+				if err := w.req.learnSum(t.Context(), node); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.spoil(w.site)
+			_, err := w.req.Ensure(t.Context(), w.builder, w.opt)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("error: %v", err)
+			}
+			for _, f := range files(t, w.req.CacheDir) {
+				if !strings.HasSuffix(f, ".json") {
+					t.Errorf("%s is cached", f)
+				}
+			}
+			// The control: the same download, whole.
+			w.site.status, w.site.tarball, w.site.sums = 200, right, ""
+			w.ensure(t)
+		})
+	}
+}
+
+// A connection that breaks off is no whole file.
+func TestBrokenConnection(t *testing.T) {
+	w := newWorld(t)
+	w.ensure(t)
+	broken := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Content-Length", "20000")
+		rw.Write(w.site.tarball[:9000])
+	}))
+	defer broken.Close()
+	dir := filepath.Join(w.req.CacheDir, "node")
+	for _, f := range files(t, dir) {
+		if strings.HasSuffix(f, ".tar.xz") {
+			os.Remove(filepath.Join(dir, f))
+		}
+	}
+	w.req.NodeMirror, w.opt.Rebuild = broken.URL, true
+	if _, err := w.req.Ensure(t.Context(), w.builder, w.opt); err == nil || !strings.Contains(err.Error(), "unexpected EOF") {
+		t.Errorf("error: %v", err)
+	}
+}
+
+// The site's list is trusted once.
+func TestTrustOnFirstUse(t *testing.T) {
+	w := newWorld(t)
+	w.ensure(t)
+	w.site.tarball = append(w.site.tarball, 'x') // the list agrees with it
+	dir := filepath.Join(w.req.CacheDir, "node")
+	for _, f := range files(t, dir) {
+		if strings.HasSuffix(f, ".tar.xz") {
+			if err := os.Remove(filepath.Join(dir, f)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.opt.Rebuild = true
+	_, err := w.req.Ensure(t.Context(), w.builder, w.opt)
+	if err == nil || !strings.Contains(err.Error(), w.site.URL) || !strings.Contains(err.Error(), " said ") {
+		t.Errorf("another release of the same version: %v", err)
+	}
+}
+
+// A cached tarball is not taken on trust either.
+func TestTamperedCache(t *testing.T) {
+	w := newWorld(t)
+	w.ensure(t)
+	dir := filepath.Join(w.req.CacheDir, "node")
+	for _, f := range files(t, dir) {
+		if strings.HasSuffix(f, ".tar.xz") {
+			if err := os.WriteFile(filepath.Join(dir, f), []byte("evil"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.opt.Rebuild = true
+	w.builder.onBuild = func(_ context.Context, b Build) error {
+		got, err := os.ReadFile(filepath.Join(b.Dir, image.TarballName))
+		if err == nil && !bytes.Equal(got, w.site.tarball) {
+			t.Error("the tampered tarball is in the context")
+		}
+		return nil
+	}
+	asked := w.site.asked
+	w.ensure(t)
+	if w.site.asked != asked+1 {
+		t.Errorf("the site was asked %d times", w.site.asked-asked)
+	}
+}
+
+func TestMirrorAddress(t *testing.T) {
+	for _, s := range []string{"ftp://a.example", "a.example/dist", "https://", "https://u:secret@a.example/dist", "https://a.example/?x=1", "file:///etc", "http://a b"} {
+		r := Request{NodeMirror: s}
+		if u, err := r.site(); err == nil {
+			t.Errorf("%q accepted as %s", s, u)
+		} else if strings.Contains(err.Error(), "secret") {
+			t.Errorf("the message shows a secret: %v", err)
+		}
+	}
+}
+
+func TestFailedBuild(t *testing.T) {
+	w := newWorld(t)
+	w.builder.onBuild = func(context.Context, Build) error { return errors.New("exit status 1") }
+	_, err := w.req.Ensure(t.Context(), w.builder, w.opt)
+	if err == nil || !strings.Contains(err.Error(), "step 1 of 2, a step: exit status 1") {
+		t.Fatalf("error: %v", err)
+	}
+	_, rest, _ := strings.Cut(err.Error(), "its output is in ")
+	log, rerr := os.ReadFile(strings.TrimSuffix(rest, ")"))
+	if rerr != nil || !strings.Contains(string(log), "some output") {
+		t.Errorf("the log that the error names: %q, %v", log, rerr)
+	}
+	w.nothingLeft(t)
+}
+
+func TestInterruptedBuild(t *testing.T) {
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	w.builder.onBuild = func(ctx context.Context, _ Build) error { cancel(); <-ctx.Done(); return ctx.Err() }
+	if _, err := w.req.Ensure(ctx, w.builder, w.opt); !errors.Is(err, context.Canceled) {
+		t.Errorf("error: %v", err)
+	}
+	w.nothingLeft(t)
+}
+
+func (w *world) nothingLeft(t *testing.T) {
+	t.Helper()
+	if len(w.builder.names) != 0 {
+		t.Errorf("named: %v", w.builder.names)
+	}
+	if got := files(t, filepath.Join(w.req.CacheDir, "build")); len(got) != 0 {
+		t.Errorf("left in the cache: %v", got)
+	}
+	for _, f := range files(t, w.req.StateDir) {
+		if filepath.Ext(f) == ".json" {
+			t.Errorf("%s is recorded", f)
+		}
+	}
+}
+
+// Several starts at once do the work once.
+func TestAtOnce(t *testing.T) {
+	w := newWorld(t)
+	_, node, err := w.req.parse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.req.learnSum(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	w.opt.Say, w.opt.Resolve = nil, func(context.Context, image.Reference) (digest.Digest, error) { return digestA, nil }
+	var all sync.WaitGroup
+	ids := make([]string, 8)
+	for i := range ids {
+		all.Go(func() {
+			p, err := w.req.Ensure(t.Context(), w.builder, w.opt)
+			if err != nil {
+				t.Error(err)
+			}
+			ids[i] = p.Sandbox.ID
+		})
+	}
+	all.Wait()
+	if len(w.builder.builds) != 2 {
+		t.Errorf("%d builds", len(w.builder.builds))
+	}
+	for _, id := range ids {
+		if id != ids[0] || id == "" {
+			t.Errorf("images %v", ids)
+		}
+	}
+}
+
+// The context is the same whatever the umask and the time.
+func TestContextOnDisk(t *testing.T) {
+	w := newWorld(t)
+	seen := map[string]string{}
+	w.builder.onBuild = func(_ context.Context, b Build) error {
+		return filepath.WalkDir(b.Dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			rel, _ := filepath.Rel(b.Dir, path)
+			seen[rel] = info.Mode().String()
+			if !d.IsDir() && info.ModTime().Unix() != 0 {
+				t.Errorf("%s has the time %s", rel, info.ModTime())
+			}
+			return nil
+		})
+	}
+	w.ensure(t)
+	for name, mode := range map[string]string{
+		".": "drwx------", "harness": "drwxr-xr-x", "aisb-entrypoint": "-rwxr-xr-x", "node.tar.xz": "-rw-r--r--", "hosts": "-rw-r--r--",
+		"harness/package-lock.json": "-rw-r--r--",
+	} {
+		if seen[name] != mode {
+			t.Errorf("%s is %q, not %q", name, seen[name], mode)
+		}
+	}
+}
