@@ -81,7 +81,7 @@ type Backend interface {
 	// Verify compares what really came up with what was asked: mounts,
 	// capabilities, network, pasta's own argument list.
 	Verify(ctx context.Context, id string, s Sandbox) error
-	// CreateGate makes and starts the gate's container.
+	// CreateGate makes the gate's container without starting it.
 	CreateGate(ctx context.Context, g Gate) (id string, err error)
 	// Exit waits for the container's end and tells its exit code.
 	Exit(ctx context.Context, id string) (int, error)

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
@@ -184,30 +185,27 @@ func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gat
 		if r.ctl, err = newControl(g.ControlDir); err != nil {
 			return nil, err
 		}
-		u.push("end the gate", func(context.Context) error { r.ctl.Close(); return nil })
-		go func() {
-			defer close(ended)
-			for {
-				if _, err := r.ctl.Recv(); err != nil {
-					return
-				}
-			}
-		}()
+		u.push("end the gate", func(context.Context) error {
+			r.ctl.Close()
+			return nil
+		})
 	}
 	u.push("remove the gate", func(ctx context.Context) error { return be.Remove(ctx, g.Name) })
 	r.container, err = be.CreateGate(ctx, g)
 	if err != nil {
 		return nil, err
 	}
-	if r.ctl == nil {
-		go func() {
-			defer close(ended)
-			// The end of this wait is the end of the gate, or of podman's
-			// service: either way nothing vouches for the port any more.
-			_, _ = be.Exit(ctx, r.container)
-		}()
+	out := &bounded{}
+	if err := r.watch(ctx, be, out, ended); err != nil {
+		return nil, err
+	}
+	if err := be.Start(ctx, r.container); err != nil {
+		return nil, err
 	}
 	if err := awaitGate(ctx, cfg, ended); err != nil {
+		if text := out.String(); text != "" {
+			err = fmt.Errorf("%w: %s", err, policy.Printable(text))
+		}
 		for _, which := range []string{"front", "peek"} {
 			log := tail(filepath.Join(g.LogDir, which+".cache.log"))
 			if strings.Contains(log, "Address already in use") {
@@ -220,6 +218,59 @@ func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gat
 		return nil, errors.Join(err, be.Remove(ctx, g.Name))
 	}
 	return r, nil
+}
+
+// watch closes ended when the gate is gone: its end of the control channel, or
+// what it says (which ends with conmon and with podman's service). A named gate
+// has neither; nothing is started with it that could outlive it.
+func (r *runningGate) watch(ctx context.Context, be backend.Backend, out *bounded, ended chan<- struct{}) error {
+	if r.ctl == nil {
+		return nil
+	}
+	var once sync.Once
+	end := func() { once.Do(func() { close(ended) }) }
+	go func() {
+		defer end()
+		for {
+			if _, err := r.ctl.Recv(); err != nil {
+				return
+			}
+		}
+	}()
+	ready, gone := make(chan struct{}), make(chan error, 1)
+	go func() {
+		defer end()
+		gone <- be.Attach(context.WithoutCancel(ctx), r.container, false, backend.Streams{Stdout: out, Stderr: out}, ready)
+	}()
+	select {
+	case <-ready:
+		return nil
+	case err := <-gone:
+		return errors.Join(errors.New("the gate's output ended before it started"), err)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// bounded keeps the first of what a gate says, for an error message.
+type bounded struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+const boundedSize = 1 << 10
+
+func (b *bounded) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.text = append(b.text, p[:min(len(p), boundedSize-len(b.text))]...)
+	return len(p), nil
+}
+
+func (b *bounded) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.TrimSpace(string(b.text))
 }
 
 // tail is the last telling line of squid's own log, for an error message.

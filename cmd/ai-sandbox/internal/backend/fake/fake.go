@@ -44,6 +44,7 @@ type container struct {
 	control string
 	ended   chan struct{}
 	once    sync.Once
+	start   func() error // a gate's
 	stop    func()
 }
 
@@ -122,6 +123,9 @@ func (b *Backend) Start(_ context.Context, id string) error {
 		return err
 	}
 	c := b.get(id)
+	if c.start != nil {
+		return c.start()
+	}
 	in, err := os.OpenFile(filepath.Join(c.control, spec.InName), os.O_RDONLY, 0)
 	if err != nil {
 		return err
@@ -147,30 +151,38 @@ func (b *Backend) Verify(context.Context, string, backend.Sandbox) error { retur
 
 var port = regexp.MustCompile(`(?m)^http_port 127\.0\.0\.1:(\d+)`)
 
-// CreateGate implements backend.Backend: it listens where the configuration
-// says, and answers with what its error page holds.
+// CreateGate implements backend.Backend. Started, the gate listens where its
+// configuration says, and answers with what its readiness page holds.
 func (b *Backend) CreateGate(_ context.Context, g backend.Gate) (string, error) {
 	if err := b.call("gate"); err != nil {
 		return "", err
 	}
 	c := &container{control: g.ControlDir, ended: make(chan struct{})}
+	c.start = func() error { return b.startGate(c, g) }
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.containers[g.Name] = c
+	return g.Name, nil
+}
+
+func (b *Backend) startGate(c *container, g backend.Gate) error {
 	var listeners []net.Listener
 	page, err := readyPage(g.ConfigDir)
 	if err != nil {
-		return "", err
+		return err
 	}
 	for _, name := range []string{gate.FrontConf, gate.PeekConf} {
 		conf, err := os.ReadFile(filepath.Join(g.ConfigDir, name))
 		if err != nil {
-			return "", err
+			return err
 		}
 		m := port.FindSubmatch(conf)
 		if m == nil {
-			return "", fmt.Errorf("%s has no http_port", name)
+			return fmt.Errorf("%s has no http_port", name)
 		}
 		l, err := net.Listen("tcp4", "127.0.0.1:"+string(m[1]))
 		if err != nil {
-			return "", err
+			return err
 		}
 		listeners = append(listeners, l)
 		go serve(l, page)
@@ -178,10 +190,10 @@ func (b *Backend) CreateGate(_ context.Context, g backend.Gate) (string, error) 
 	var out *os.File
 	if g.ControlDir != "" {
 		if out, err = os.OpenFile(filepath.Join(g.ControlDir, spec.OutName), os.O_WRONLY, 0); err != nil {
-			return "", err
+			return err
 		}
 		if err := spec.WriteFrame(out, spec.ToHost{Started: true}); err != nil {
-			return "", err
+			return err
 		}
 	}
 	c.stop = func() {
@@ -192,9 +204,6 @@ func (b *Backend) CreateGate(_ context.Context, g backend.Gate) (string, error) 
 			out.Close()
 		}
 	}
-	b.mu.Lock()
-	b.containers[g.Name] = c
-	b.mu.Unlock()
 	if b.GateGuest != nil {
 		go func() {
 			b.GateGuest()
@@ -202,7 +211,7 @@ func (b *Backend) CreateGate(_ context.Context, g backend.Gate) (string, error) 
 			c.end()
 		}()
 	}
-	return g.Name, nil
+	return nil
 }
 
 // readyPage finds the page that holds the readiness line.

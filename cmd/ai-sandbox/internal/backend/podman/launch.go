@@ -118,14 +118,7 @@ func (c *Client) CreateSandbox(ctx context.Context, b backend.Sandbox) (string, 
 }
 
 func (c *Client) CreateGate(ctx context.Context, g backend.Gate) (string, error) {
-	id, err := c.create(ctx, gateSpec(g))
-	if err != nil {
-		return "", err
-	}
-	if err := c.Start(ctx, id); err != nil {
-		return id, err
-	}
-	return id, nil
+	return c.create(ctx, gateSpec(g))
 }
 
 func (c *Client) Start(ctx context.Context, id string) error {
