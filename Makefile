@@ -58,7 +58,7 @@ unit: embed ## tests that need nothing but Go
 
 .PHONY: kernel
 kernel: ## the entrypoint on a real kernel, as root in the test host
-	$(GO) test -count=1 -p=1 -tags=$(tags),kernel -exec='$(CURDIR)/tests/inhost root' ./entrypoint/... ./cmd/aisb-entrypoint/...
+	$(GO) test -count=1 -p=1 -tags=$(tags),kernel,aisb_testhook -exec='$(CURDIR)/tests/inhost root' ./entrypoint/... ./cmd/aisb-entrypoint/...
 
 .PHONY: conformance
 conformance: ## the gate's configuration on a real squid, in the test host

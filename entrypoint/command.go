@@ -35,8 +35,8 @@ func (s *session) run(sp *spec.Spec) int {
 	}
 	for {
 		select {
-		case status := <-done:
-			e := exited(status)
+		case st := <-done:
+			e := exited(st)
 			_ = s.send(spec.ToHost{Exited: &e}) // the exit code tells the same
 			return e.Code
 		case sig := <-s.signals:
@@ -165,20 +165,20 @@ func executable(path string) (code int, err error) {
 // first of pids has ended.
 func reap(pids []int, done chan<- syscall.WaitStatus) {
 	for {
-		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &status, 0, nil)
+		var st syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &st, 0, nil)
 		if err == nil && slices.Contains(pids, pid) {
-			done <- status
+			done <- st
 			return
 		}
 	}
 }
 
-func exited(status syscall.WaitStatus) spec.Exited {
-	if status.Signaled() {
-		return spec.Exited{Code: 128 + int(status.Signal()), Signal: int(status.Signal())}
+func exited(st syscall.WaitStatus) spec.Exited {
+	if st.Signaled() {
+		return spec.Exited{Code: 128 + int(st.Signal()), Signal: int(st.Signal())}
 	}
-	return spec.Exited{Code: status.ExitStatus()}
+	return spec.Exited{Code: st.ExitStatus()}
 }
 
 // deliver sends what a terminal would send to the command's process group, and

@@ -4,8 +4,6 @@
 package entrypoint
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -69,8 +67,12 @@ func lock() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("dumpable: %w", err)
 	}
-	if n, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err != nil || n != 0 {
-		return fmt.Errorf("dumpable is %d (%v)", n, err)
+	n, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+	if err != nil {
+		return fmt.Errorf("dumpable: %w", err)
+	}
+	if n != 0 {
+		return fmt.Errorf("dumpable is still %d", n)
 	}
 	return nil
 }
@@ -94,39 +96,59 @@ func allThreads(trap, a1, a2, a3 uintptr) error {
 const noCaps = "0000000000000000"
 
 // dropped is what /proc/self/task/*/status has to say after drop.
-func dropped(uid, gid int) map[string]string {
+func dropped(uid, gid int) status {
 	four := func(id int) string { return strings.TrimSuffix(strings.Repeat(strconv.Itoa(id)+"\t", 4), "\t") }
-	return map[string]string{
+	return status{
 		"Uid": four(uid), "Gid": four(gid), "Groups": "",
 		"CapInh": noCaps, "CapPrm": noCaps, "CapEff": noCaps, "CapBnd": noCaps, "CapAmb": noCaps,
 		"NoNewPrivs": "1",
 	}
 }
 
-// checkThreads compares the status of every thread of this process.
-func checkThreads(want map[string]string) error {
-	files, err := filepath.Glob("/proc/self/task/*/status")
-	if err != nil || len(files) == 0 {
-		return fmt.Errorf("no thread in /proc/self/task (%v)", err)
+// filtered is what it has to say of n seccomp filters.
+func filtered(n int) status {
+	return status{"Seccomp": "2", "Seccomp_filters": strconv.Itoa(n)}
+}
+
+// threads reads the status of every thread of this process.
+func threads() (map[string]status, error) {
+	const dir = "/proc/self/task"
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
 	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
+	all := make(map[string]status, len(entries))
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(dir, e.Name(), "status"))
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 			continue // it has ended
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := checkStatus(text, want); err != nil {
-			return fmt.Errorf("thread %s: %w", filepath.Base(filepath.Dir(file)), err)
+		all[e.Name()] = parseStatus(text)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("no thread in %s", dir)
+	}
+	return all, nil
+}
+
+// checkThreads compares every thread with want.
+func checkThreads(all map[string]status, want status) error {
+	for tid, got := range all {
+		if err := checkStatus(got, want); err != nil {
+			return fmt.Errorf("thread %s: %w", tid, err)
 		}
 	}
 	return nil
 }
 
-// checkStatus compares one status file; a field that is missing differs.
-func checkStatus(text []byte, want map[string]string) error {
-	got := statusFields(text)
+// A status is fields of /proc/PID/status.
+type status map[string]string
+
+// checkStatus compares got with want; a field that is missing differs.
+func checkStatus(got, want status) error {
 	for name, w := range want {
 		g, ok := got[name]
 		if !ok {
@@ -139,14 +161,14 @@ func checkStatus(text []byte, want map[string]string) error {
 	return nil
 }
 
-func statusFields(text []byte) map[string]string {
-	fields := map[string]string{}
-	for sc := bufio.NewScanner(bytes.NewReader(text)); sc.Scan(); {
-		if name, value, ok := strings.Cut(sc.Text(), ":"); ok {
-			fields[name] = strings.TrimSpace(value)
+func parseStatus(text []byte) status {
+	s := status{}
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(line, ":"); ok {
+			s[name] = strings.TrimSpace(value)
 		}
 	}
-	return fields
+	return s
 }
 
 // filterCount is how many filters this process has from the runtime.
@@ -155,7 +177,7 @@ func filterCount() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, err := strconv.Atoi(statusFields(text)["Seccomp_filters"])
+	n, err := strconv.Atoi(parseStatus(text)["Seccomp_filters"])
 	if err != nil {
 		return 0, fmt.Errorf("the kernel does not count its filters: %w", err)
 	}

@@ -28,7 +28,7 @@ func Main(began time.Time, args []string) int {
 		return runGate(args[1:])
 	case len(args) == 1 && args[0] == "version":
 		// The build primes an image with it: the first start that copies layers.
-		fmt.Println("aisb-entrypoint", spec.Version)
+		fmt.Fprintln(os.Stdout, "aisb-entrypoint", spec.Version)
 		return 0
 	}
 	say("arguments are neither \"session\" nor \"gate [--detached] CONFIG...\"")

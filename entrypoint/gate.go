@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -75,9 +74,9 @@ func runGate(args []string) int {
 	go reap(pids, died)
 	for {
 		select {
-		case status := <-died:
+		case st := <-died:
 			_ = unix.Kill(-1, unix.SIGKILL)
-			e := exited(status)
+			e := exited(st)
 			say("squid ended (exit code %d)", e.Code)
 			return 1
 		case <-signals:
@@ -102,10 +101,21 @@ func lockGate() error {
 	if err := lock(); err != nil {
 		return err
 	}
-	if err := checkThreads(map[string]string{"CapPrm": noCaps, "CapEff": noCaps, "CapAmb": noCaps, "NoNewPrivs": "1"}); err != nil {
+	filters, err := filterCount()
+	if err != nil {
 		return err
 	}
-	return seccomp.Install()
+	if err := seccomp.Install(); err != nil {
+		return err
+	}
+	all, err := threads()
+	if err != nil {
+		return err
+	}
+	if err := checkThreads(all, status{"CapPrm": noCaps, "CapEff": noCaps, "CapAmb": noCaps, "NoNewPrivs": "1"}); err != nil {
+		return err
+	}
+	return checkThreads(all, filtered(filters+1))
 }
 
 // startSquid runs one in the foreground (-N). Its configuration's name is its
@@ -123,8 +133,20 @@ func startSquid(conf string) (int, error) {
 	return pid, nil
 }
 
-// httpPort is where a configuration listens, on 127.0.0.1.
-var httpPort = regexp.MustCompile(`(?m)^http_port 127\.0\.0\.1:([0-9]+)( |$)`)
+// httpPort is where a configuration listens on 127.0.0.1, or 0.
+func httpPort(conf string) int {
+	for line := range strings.Lines(conf) {
+		if rest, ok := strings.CutPrefix(line, "http_port 127.0.0.1:"); ok {
+			port, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+			n, err := strconv.ParseUint(port, 10, 16)
+			if err != nil {
+				return 0
+			}
+			return int(n)
+		}
+	}
+	return 0
+}
 
 // squidTime bounds a squid's start.
 const squidTime = 20 * time.Second
@@ -135,17 +157,13 @@ func awaitSquid(conf string, pid int) error {
 	if err != nil {
 		return fmt.Errorf("read the configuration: %w", err)
 	}
-	m := httpPort.FindSubmatch(text)
-	if m == nil {
+	port := httpPort(string(text))
+	if port == 0 {
 		return fmt.Errorf("%s names no port on 127.0.0.1", conf)
-	}
-	port, err := strconv.ParseUint(string(m[1]), 10, 16)
-	if err != nil {
-		return fmt.Errorf("%s: port %s: %w", conf, m[1], err)
 	}
 	deadline := time.Now().Add(squidTime)
 	for time.Now().Before(deadline) {
-		if accepts(int(port)) {
+		if accepts(port) {
 			return nil
 		}
 		// Its end is seen here, since nobody else waits for it yet.

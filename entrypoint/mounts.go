@@ -6,6 +6,7 @@ package entrypoint
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -55,7 +56,7 @@ func compareMounts(mounts []mount, policy []string) error {
 		case named[m.point]:
 		case m.point == "/":
 			if !m.readOnly {
-				return fmt.Errorf("the root file system is writable")
+				return errors.New("the root file system is writable")
 			}
 		case !runtimeMount(m):
 			return fmt.Errorf("%s is mounted and not in the policy", m.point)

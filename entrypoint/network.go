@@ -76,8 +76,11 @@ func probe(f spec.Firewall) error {
 	defer unix.Close(fd)
 	// The verdict of the output hook is the call's own result.
 	err = unix.Sendto(fd, nil, 0, &unix.SockaddrInet4{Port: discard, Addr: addr.As4()})
-	if !errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("a datagram past the gate was not refused (%v)", err)
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return nil
+	case err != nil:
+		return fmt.Errorf("try a datagram past the gate: %w", err)
 	}
-	return nil
+	return errors.New("a datagram past the gate was not refused")
 }

@@ -147,10 +147,6 @@ func (s *session) enforce(began time.Time) (*spec.Spec, error) {
 	if err := drop(sp.UID, sp.GID); err != nil {
 		return nil, refuse("capabilities", err)
 	}
-	want := dropped(sp.UID, sp.GID)
-	if err := checkThreads(want); err != nil {
-		return nil, refuse("capabilities", err)
-	}
 	// What the privileges are gone for has to fail now. This comes before the
 	// filter, which would answer in the kernel's place.
 	if err := netfilter.CheckShut(rules.Table); err != nil {
@@ -166,9 +162,14 @@ func (s *session) enforce(began time.Time) (*spec.Spec, error) {
 	if err := seccomp.Install(); err != nil {
 		return nil, refuse("seccomp", err)
 	}
-	want["Seccomp"] = "2"
-	want["Seccomp_filters"] = fmt.Sprint(filters + 1)
-	if err := checkThreads(want); err != nil {
+	all, err := threads()
+	if err != nil {
+		return nil, refuse("capabilities", err)
+	}
+	if err := checkThreads(all, dropped(sp.UID, sp.GID)); err != nil {
+		return nil, refuse("capabilities", err)
+	}
+	if err := checkThreads(all, filtered(filters+1)); err != nil {
 		return nil, refuse("seccomp", err)
 	}
 

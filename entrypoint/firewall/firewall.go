@@ -33,11 +33,14 @@ type Chain struct {
 // A Verdict is what a rule does with a packet that it matches.
 type Verdict string
 
-// The verdicts. Reject answers with an ICMP port unreachable, so that a tool
-// fails at once instead of waiting.
+// The verdicts. Reject answers with an ICMP port unreachable, and Reset a TCP
+// packet with a reset, so that a tool fails at once instead of waiting. The
+// kernel sends only so many ICMP errors a second (icmp(7), icmp_ratelimit), but
+// any number of resets.
 const (
 	Accept Verdict = "accept"
 	Reject Verdict = "reject"
+	Reset  Verdict = "reject with tcp reset"
 )
 
 // A Rule matches what fits every field that is set.
@@ -50,6 +53,8 @@ type Rule struct {
 	// TCPSrc and TCPDst are ports; one that is set means TCP.
 	TCPSrc uint16
 	TCPDst uint16
+	// TCP matches every TCP packet.
+	TCP bool
 	// Established matches packets of a connection that was answered before.
 	Established bool
 	Counter     bool
@@ -72,7 +77,7 @@ func Build(f spec.Firewall) (Ruleset, error) {
 	default:
 		return Ruleset{}, fmt.Errorf("unknown firewall mode %q", f.Mode)
 	}
-	output = append(output, Rule{Counter: true, Verdict: Reject})
+	output = append(output, Rule{TCP: true, Counter: true, Verdict: Reset}, Rule{Counter: true, Verdict: Reject})
 	return Ruleset{
 		Table: Table,
 		Chains: []Chain{
@@ -115,6 +120,7 @@ func (r Rule) String() string {
 	add(r.Dst.IsValid(), "ip daddr %s", r.Dst)
 	add(r.TCPSrc != 0, "tcp sport %d", r.TCPSrc)
 	add(r.TCPDst != 0, "tcp dport %d", r.TCPDst)
+	add(r.TCP, "meta l4proto tcp")
 	add(r.Established, "ct state established")
 	add(r.Counter, "counter packets 0 bytes 0")
 	return strings.Join(append(w, string(r.Verdict)), " ")

@@ -62,6 +62,9 @@ func expressions(r firewall.Rule) ([]expr.Any, error) {
 	}
 	port(r.TCPSrc, portSrc)
 	port(r.TCPDst, portDst)
+	if r.TCP {
+		eq(meta(expr.MetaKeyL4PROTO), []byte{unix.IPPROTO_TCP})
+	}
 	if r.Established {
 		// Conntrack's state is a number of the host's byte order.
 		mask := binary.NativeEndian.AppendUint32(nil, expr.CtStateBitESTABLISHED)
@@ -78,6 +81,8 @@ func expressions(r firewall.Rule) ([]expr.Any, error) {
 		out = append(out, &expr.Verdict{Kind: expr.VerdictAccept})
 	case firewall.Reject:
 		out = append(out, &expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: icmpxPortUnreach})
+	case firewall.Reset:
+		out = append(out, &expr.Reject{Type: unix.NFT_REJECT_TCP_RST})
 	default:
 		return nil, fmt.Errorf("rule %q: unknown verdict", r)
 	}

@@ -4,7 +4,6 @@
 package netfilter
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -118,7 +117,6 @@ type kernelRule struct {
 	family nftables.TableFamily
 	table  string
 	chain  string
-	handle uint64
 	exprs  []expr.Any
 }
 
@@ -193,8 +191,6 @@ func decodeRule(data []byte) (kernelRule, error) {
 			r.table = ad.String()
 		case unix.NFTA_RULE_CHAIN:
 			r.chain = ad.String()
-		case unix.NFTA_RULE_HANDLE:
-			r.handle = ad.Uint64()
 		case unix.NFTA_RULE_EXPRESSIONS:
 			ad.Nested(func(list *netlink.AttributeDecoder) error {
 				for list.Next() {
@@ -207,7 +203,7 @@ func decodeRule(data []byte) (kernelRule, error) {
 				}
 				return nil
 			})
-		case unix.NFTA_RULE_POSITION, unix.NFTA_RULE_PAD:
+		case unix.NFTA_RULE_HANDLE, unix.NFTA_RULE_POSITION, unix.NFTA_RULE_PAD:
 		default:
 			return r, fmt.Errorf("a rule of chain %s has an attribute %d", r.chain, ad.Type())
 		}
@@ -233,12 +229,8 @@ func decodeExpr(fam nftables.TableFamily, ad *netlink.AttributeDecoder) (expr.An
 	if err := expr.Unmarshal(byte(fam), data, e); err != nil {
 		return nil, fmt.Errorf("expression %q: %w", name, err)
 	}
-	switch e := e.(type) {
-	case *expr.Counter:
-		*e = expr.Counter{} // packets may have passed
-	case *expr.Cmp:
-		// The decoder lets its bytes share the message's memory.
-		e.Data = bytes.Clone(e.Data)
+	if counter, ok := e.(*expr.Counter); ok {
+		*counter = expr.Counter{} // packets may have passed
 	}
 	return e, nil
 }
@@ -282,8 +274,12 @@ func CheckShut(table string) error {
 		return fmt.Errorf("open netfilter's netlink: %w", err)
 	}
 	c.DelTable(&nftables.Table{Name: table, Family: family})
-	if err := c.Flush(); !errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("the ruleset could be changed after the drop (%v)", err)
+	err = c.Flush()
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return nil
+	case err != nil:
+		return fmt.Errorf("try to change the ruleset after the drop: %w", err)
 	}
-	return nil
+	return errors.New("the ruleset could be changed after the drop")
 }

@@ -111,8 +111,8 @@ type Exited struct {
 }
 
 // Refused tells why the command was not run. Code is ExitUnenforced or
-// ExitBadSpec; Control names what did not hold ("ruleset", "mounts",
-// "capabilities", "seccomp", "spec").
+// ExitBadSpec; Control names what did not hold ("ruleset", "network", "mounts",
+// "capabilities", "seccomp", "channel", "spec").
 type Refused struct {
 	Code    int    `json:"code"`
 	Control string `json:"control"`

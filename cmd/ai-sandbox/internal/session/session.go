@@ -320,7 +320,11 @@ func (r *run) start(ctx context.Context, b backend.Sandbox) (*started, error) {
 	if r.gate != nil {
 		port = r.gate.port
 	}
-	if err := r.ctl.Send(spec.ToGuest{Spec: r.sealed(b, port)}); err != nil {
+	sealed := r.sealed(b, port)
+	if err := spec.Validate(*sealed); err != nil {
+		return nil, fmt.Errorf("seal the policy: %w", err)
+	}
+	if err := r.ctl.Send(spec.ToGuest{Spec: sealed}); err != nil {
 		return nil, err
 	}
 	if err := r.awaitEnforced(ctx, up); err != nil {

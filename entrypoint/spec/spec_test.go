@@ -1,0 +1,164 @@
+package spec
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func good() Spec {
+	return Spec{
+		Version: Version, Session: "s", Command: []string{"sh", "-c", "\xff"}, Workdir: "/p",
+		Env: []string{"A=1\n2", "B=\xfe", "C="}, UID: 1000, GID: 1000, TTY: true,
+		Firewall: Firewall{Mode: ModeGated, GateAddr: "169.254.77.1", GatePort: 3128},
+		Binds:    []Bind{{Target: "/p", Dev: 1, Ino: 1 << 63}},
+		Mounts:   []string{"/p", "/tmp"},
+	}
+}
+
+func TestFrames(t *testing.T) {
+	s := good()
+	var b bytes.Buffer
+	frames := []ToGuest{{Spec: &s}, {Go: true}, {Signal: 2}}
+	for _, f := range frames {
+		if err := WriteFrame(&b, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range frames {
+		var got ToGuest
+		if err := ReadFrame(&b, &got); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+	if err := ReadFrame(&b, &ToGuest{}); err != io.EOF { //nolint:errorlint // the contract is io.EOF itself
+		t.Error(err)
+	}
+}
+
+func frame(body string) io.Reader {
+	return strings.NewReader(string(binary.BigEndian.AppendUint32(nil, uint32(len(body)))) + body)
+}
+
+func TestReadFrameIsStrict(t *testing.T) {
+	for _, body := range []string{
+		``, `null1`, `[]`, `{"go":1}`, `{"stop":true}`, `{"go":true}{}`, `{"go":true} x`,
+		`{"spec":{"version":1,"new":2}}`, `{"spec":{"firewall":{"open":true}}}`,
+		`{"spec":{"binds":[{"target":"/","mode":1}]}}`, `{"spec":{"command":["plain text"]}}`,
+	} {
+		var f ToGuest
+		if err := ReadFrame(frame(body), &f); err == nil {
+			t.Errorf("%s: %+v", body, f)
+		}
+	}
+	// The positive control of the nested ones.
+	var f ToGuest
+	if err := ReadFrame(frame(`{"spec":{"version":1,"binds":[{"target":"/"}],"command":["c2g="]}} `), &f); err != nil {
+		t.Error(err)
+	} else if !reflect.DeepEqual(f.Spec.Command, []string{"sh"}) {
+		t.Errorf("%+v", f.Spec)
+	}
+}
+
+func TestReadFrameBounds(t *testing.T) {
+	for _, size := range []uint32{0, MaxFrame + 1, 1<<32 - 1} {
+		r := bytes.NewReader(binary.BigEndian.AppendUint32(nil, size))
+		if err := ReadFrame(r, &ToGuest{}); err == nil || errors.Is(err, io.EOF) {
+			t.Errorf("%d: %v", size, err)
+		}
+	}
+	for _, cut := range []string{"\x00", "\x00\x00\x00\x09", "\x00\x00\x00\x09{"} {
+		if err := ReadFrame(strings.NewReader(cut), &ToGuest{}); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%q: %v", cut, err)
+		}
+	}
+	s := good()
+	s.Env = []string{"A=" + strings.Repeat("x", MaxFrame)}
+	if err := WriteFrame(io.Discard, ToGuest{Spec: &s}); err == nil {
+		t.Error("a frame too long was written")
+	}
+}
+
+func FuzzReadFrame(f *testing.F) {
+	var b bytes.Buffer
+	s := good()
+	if err := WriteFrame(&b, ToGuest{Spec: &s}); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var got ToGuest
+		if ReadFrame(bytes.NewReader(data), &got) != nil || got.Spec == nil {
+			return
+		}
+		var again bytes.Buffer
+		var back ToGuest
+		if err := WriteFrame(&again, got); err != nil {
+			t.Fatal(err)
+		}
+		if err := ReadFrame(&again, &back); err != nil || !reflect.DeepEqual(got.Spec.Env, back.Spec.Env) {
+			t.Errorf("%v: %+v, %+v", err, got, back)
+		}
+	})
+}
+
+func TestValidate(t *testing.T) {
+	if err := Validate(good()); err != nil {
+		t.Fatal(err)
+	}
+	none := good()
+	none.Firewall = Firewall{Mode: ModeNone}
+	if err := Validate(none); err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(*Spec){
+		"version 2":                    func(s *Spec) { s.Version = 2 },
+		"no session":                   func(s *Spec) { s.Session = "" },
+		"no command":                   func(s *Spec) { s.Command = nil },
+		"argument 1":                   func(s *Spec) { s.Command[1] = "a\x00b" },
+		"element 0 of the environment": func(s *Spec) { s.Env[0] = "*" },
+		"element 1 of the environment": func(s *Spec) { s.Env[1] = "=x" },
+		`element 2 of the environment ("C") holds a NUL`: func(s *Spec) { s.Env[2] = "C=\x00" },
+		"uid 0":                         func(s *Spec) { s.UID = 0 },
+		"gid 0":                         func(s *Spec) { s.GID = 0 },
+		"workdir":                       func(s *Spec) { s.Workdir = "p" },
+		"mode \"open\"":                 func(s *Spec) { s.Firewall.Mode = "open" },
+		"\"8.8.8.8\"":                   func(s *Spec) { s.Firewall.GateAddr = "8.8.8.8" },
+		"\"fe80::1\"":                   func(s *Spec) { s.Firewall.GateAddr = "fe80::1" },
+		"no gate port":                  func(s *Spec) { s.Firewall.GatePort = 0 },
+		"has no gate":                   func(s *Spec) { s.Firewall.Mode = ModeNone },
+		"mount: \"/a/../b\"":            func(s *Spec) { s.Mounts = append(s.Mounts, "/a/../b") },
+		"mount: \"/\"":                  func(s *Spec) { s.Mounts = append(s.Mounts, "/") },
+		"not text":                      func(s *Spec) { s.Mounts = append(s.Mounts, "/\xff") },
+		"mount \"/tmp\" is there twice": func(s *Spec) { s.Mounts = append(s.Mounts, "/tmp") },
+		"bind \"/q\" is not among":      func(s *Spec) { s.Binds[0].Target = "/q" },
+		"bind \"/p\" is there twice":    func(s *Spec) { s.Binds = append(s.Binds, s.Binds[0]) },
+		"no inode":                      func(s *Spec) { s.Binds[0].Ino = 0 },
+	} {
+		s := good()
+		change(&s)
+		if err := Validate(s); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+}
+
+func TestValidateTellsAllAndNoValue(t *testing.T) {
+	s := good()
+	s.Version, s.Workdir, s.UID = 9, "", 0
+	s.Env = []string{"KEY=canary\x00", "canary"}
+	err := Validate(s)
+	if err == nil || strings.Count(err.Error(), "\n") != 4 {
+		t.Fatalf("not five problems: %v", err)
+	}
+	if strings.Contains(err.Error(), "canary") {
+		t.Errorf("a value is told: %v", err)
+	}
+}
