@@ -31,7 +31,7 @@ bin/aisb-entrypoint:
 # Only what changed is copied, so that nothing is linked again for nothing.
 .PHONY: embed
 embed: bin/aisb-entrypoint
-	@cmp -s $< $(embedded) || { rm -f $(dir $(embedded))aisb-entrypoint-*; cp $< $(embedded); }
+	@cmp -s $< $(embedded) && test -s $(embedded).sha256 || { rm -f $(dir $(embedded))aisb-entrypoint-*; cp $< $(embedded); sha256sum $< | cut -d' ' -f1 >$(embedded).sha256; }
 
 .PHONY: bin/ai-sandbox
 bin/ai-sandbox: embed

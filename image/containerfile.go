@@ -57,7 +57,7 @@ func (r Recipe) containerfile() (string, error) {
 		line("COPY hosts resolv.conf /etc/")
 	}
 	line("")
-	line("COPY --chown=0:0 --chmod=0755 aisb-entrypoint %s", EntrypointPath)
+	line("COPY --chown=0:0 --chmod=0755 %s %s", EntrypointName, EntrypointPath)
 	return b.String(), nil
 }
 

@@ -158,8 +158,9 @@ type Recipe struct {
 	Base Base
 	// Node is set for KindSandbox only.
 	Node Node
-	// Entrypoint is the entrypoint program.
-	Entrypoint []byte
+	// EntrypointSHA256 is the checksum of the entrypoint program, in lower-case
+	// hex. It stands for the bytes, so that a warm start need not read them.
+	EntrypointSHA256 string
 	// CA is the user's CA file in PEM form, or nil.
 	CA []byte
 
@@ -194,8 +195,8 @@ func (r Recipe) check() error {
 	default:
 		return fmt.Errorf("%+q is not a kind of image", r.Kind)
 	}
-	if len(r.Entrypoint) == 0 {
-		return errors.New("the entrypoint is empty")
+	if !sha256Form.MatchString(r.EntrypointSHA256) {
+		return fmt.Errorf("%+q is not the checksum of an entrypoint", r.EntrypointSHA256)
 	}
 	if len(r.apt()) == 0 {
 		return errors.New("the package list is empty")
@@ -209,12 +210,13 @@ func (r Recipe) check() error {
 }
 
 // Files are the files of the build context by their names in it, but for the
-// Node tarball (see Tarball) and the Containerfile.
+// entrypoint (EntrypointName), the Node tarball (TarballName) and the
+// Containerfile.
 func (r Recipe) Files() (map[string]File, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	files := map[string]File{"aisb-entrypoint": {Data: r.Entrypoint, Executable: true}}
+	files := map[string]File{}
 	if r.CA != nil {
 		certs, err := splitCA(r.CA)
 		if err != nil {
@@ -241,13 +243,15 @@ func (r Recipe) Files() (map[string]File, error) {
 
 // A File is one file of a build context.
 type File struct {
-	Data       []byte
-	Executable bool
+	Data []byte
 }
 
-// TarballName is the Node tarball's name in the build context of an image that
-// has Node.
-const TarballName = "node.tar.xz"
+// EntrypointName is the entrypoint's name in the build context, and TarballName
+// the Node tarball's in that of an image that has Node.
+const (
+	EntrypointName = "aisb-entrypoint"
+	TarballName    = "node.tar.xz"
+)
 
 // labels are the image's own, but for the hash.
 func (r Recipe) labels() map[string]string {
@@ -314,10 +318,10 @@ func (r Recipe) Render() (Built, error) {
 	if err != nil {
 		return Built{}, err
 	}
-	add([]byte("aisb recipe 1"), []byte(text), list, r.CA)
+	add([]byte("aisb recipe 2"), []byte(text), list, []byte(r.EntrypointSHA256), r.CA)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		f := files[name]
-		add([]byte(name), []byte(fmt.Sprint(f.Executable)), f.Data)
+		add([]byte(name), f.Data)
 	}
 	hash := digest.NewDigest(digest.SHA256, h)
 	labels[LabelRecipe] = string(hash)

@@ -22,6 +22,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
+const someSum = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
 const someDigest = digest.Digest("sha256:" + "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef")
 
 func mustParse(t *testing.T, s string) Reference {
@@ -39,12 +41,12 @@ func sandboxRecipe(t *testing.T) Recipe {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Recipe{Kind: KindSandbox, Base: Base{Ref: mustParse(t, DefaultBase), Digest: someDigest}, Node: node, Entrypoint: []byte("entrypoint")}
+	return Recipe{Kind: KindSandbox, Base: Base{Ref: mustParse(t, DefaultBase), Digest: someDigest}, Node: node, EntrypointSHA256: someSum}
 }
 
 func gateRecipe(t *testing.T) Recipe {
 	t.Helper()
-	return Recipe{Kind: KindGate, Base: Base{Ref: mustParse(t, DefaultBase), Digest: someDigest}, Entrypoint: []byte("entrypoint")}
+	return Recipe{Kind: KindGate, Base: Base{Ref: mustParse(t, DefaultBase), Digest: someDigest}, EntrypointSHA256: someSum}
 }
 
 func newCA(t *testing.T, name string) []byte {
@@ -106,7 +108,7 @@ func TestEveryInputIsInTheTag(t *testing.T) {
 		"no digest":       change(func(r *Recipe) { r.Base.Digest = "" }),
 		"base tag":        change(func(r *Recipe) { r.Base.Ref.Tag = "forky-slim" }),
 		"base repository": change(func(r *Recipe) { r.Base.Ref.Name = "registry.example/debian" }),
-		"entrypoint":      change(func(r *Recipe) { r.Entrypoint = []byte("entrypoinT") }),
+		"entrypoint":      change(func(r *Recipe) { r.EntrypointSHA256 = strings.Repeat("b", 64) }),
 		"CA":              change(func(r *Recipe) { r.CA = ca }),
 		"other CA":        change(func(r *Recipe) { r.CA = other }),
 		"CA's comment":    change(func(r *Recipe) { r.CA = append([]byte("# corporate\n"), ca...) }),
@@ -223,7 +225,7 @@ func TestHostileStrings(t *testing.T) {
 
 func TestIncompleteRecipes(t *testing.T) {
 	for name, f := range map[string]func(*Recipe){
-		"no entrypoint":    func(r *Recipe) { r.Entrypoint = nil },
+		"no entrypoint":    func(r *Recipe) { r.EntrypointSHA256 = "" },
 		"no checksum":      func(r *Recipe) { r.Node.SHA256 = "" },
 		"no node":          func(r *Recipe) { r.Node = Node{} },
 		"no base":          func(r *Recipe) { r.Base = Base{} },

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"runtime"
+	"strings"
 )
 
 // The folder is never empty: its README is in the repository.
@@ -22,6 +23,13 @@ var ErrNoEntrypoint = errors.New("this ai-sandbox was built without its entrypoi
 
 // Entrypoint is the program aisb-entrypoint for this machine's architecture.
 func Entrypoint() ([]byte, error) { return find(files, runtime.GOARCH) }
+
+// SHA256 is its checksum in lower-case hex, written down by `make build`. It is
+// what a warm start needs of the program, which is large.
+func SHA256() (string, error) {
+	sum, err := find(files, runtime.GOARCH+".sha256")
+	return strings.TrimSpace(string(sum)), err
+}
 
 func find(in fs.FS, arch string) ([]byte, error) {
 	name := "file/aisb-entrypoint-linux-" + arch

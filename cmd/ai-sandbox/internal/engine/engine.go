@@ -29,7 +29,7 @@ import (
 
 // New returns the engine of the real program, which began at start.
 func New(start time.Time) cli.Engine {
-	e := engine{start: start}
+	e := &engine{start: start}
 	return cli.Engine{
 		Image: e.image, Ruleset: ruleset, DryRun: dryRun, GateNet: e.gateNet,
 		Run: e.run, Build: e.build, Clean: e.clean,
@@ -37,21 +37,26 @@ func New(start time.Time) cli.Engine {
 	}
 }
 
-type engine struct{ start time.Time }
+type engine struct {
+	start time.Time
+	// plan is the one that image made, if it was complete: to make it again
+	// would cost a start some milliseconds.
+	plan *imagebuild.Plan
+}
 
 // request is what imagebuild is asked.
 func request(r cli.ImageRequest) (imagebuild.Request, error) {
-	program, err := embedded.Entrypoint()
+	sum, err := embedded.SHA256()
 	if err != nil {
 		return imagebuild.Request{}, err
 	}
 	return imagebuild.Request{
 		Base: r.Base, NodeVersion: r.NodeVersion, NodeMirror: r.NodeMirror, CA: r.CA,
-		Entrypoint: program, Arch: runtime.GOARCH, CacheDir: r.CacheDir, StateDir: r.StateDir,
+		EntrypointSHA256: sum, Entrypoint: embedded.Entrypoint, Arch: runtime.GOARCH, CacheDir: r.CacheDir, StateDir: r.StateDir,
 	}, nil
 }
 
-func (engine) image(r cli.ImageRequest) (cli.ImagePlan, error) {
+func (e *engine) image(r cli.ImageRequest) (cli.ImagePlan, error) {
 	req, err := request(r)
 	if err != nil {
 		return cli.ImagePlan{}, err
@@ -67,6 +72,7 @@ func (engine) image(r cli.ImageRequest) (cli.ImagePlan, error) {
 	if err != nil {
 		return cli.ImagePlan{}, err
 	}
+	e.plan = &p
 	return cli.ImagePlan{Image: planned(p), Containerfile: p.Sandbox.Containerfile}, nil
 }
 
@@ -129,25 +135,26 @@ func connect(ctx context.Context, m cli.Machine) (*podman.Client, error) {
 }
 
 // ensure brings the images up to date, which a warm start has nothing to do for.
-func ensure(ctx context.Context, m cli.Machine, r cli.ImageRequest, c *podman.Client, rebuild bool) (imagebuild.Plan, error) {
+func (e *engine) ensure(ctx context.Context, m cli.Machine, r cli.ImageRequest, c *podman.Client, rebuild bool) (imagebuild.Plan, error) {
+	if e.plan != nil && !rebuild {
+		if warm, err := e.plan.Warm(ctx, c); err != nil || warm {
+			return *e.plan, err
+		}
+	}
 	req, err := request(r)
 	if err != nil {
 		return imagebuild.Plan{}, err
 	}
 	p := newProgress(m.Err)
 	defer p.close()
-	plan, err := req.Ensure(ctx, c, imagebuild.Options{
+	return req.Ensure(ctx, c, imagebuild.Options{
 		Rebuild: rebuild, Say: p.say, Step: p.step, Download: p.download,
 		Resolve: resolve,
 	})
-	if err != nil {
-		return plan, err
-	}
-	return plan, nil
 }
 
 // build makes the images and says which they are.
-func (engine) build(ctx context.Context, r cli.BuildRequest) error {
+func (e *engine) build(ctx context.Context, r cli.BuildRequest) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if _, err := manager(r.Machine); err != nil {
@@ -157,7 +164,7 @@ func (engine) build(ctx context.Context, r cli.BuildRequest) error {
 	if err != nil {
 		return err
 	}
-	p, err := ensure(ctx, r.Machine, r.Image, c, r.Rebuild)
+	p, err := e.ensure(ctx, r.Machine, r.Image, c, r.Rebuild)
 	if err != nil {
 		return err
 	}
@@ -172,7 +179,7 @@ var forwarded = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 }
 
-func (e engine) run(ctx context.Context, r cli.RunRequest) (int, error) {
+func (e *engine) run(ctx context.Context, r cli.RunRequest) (int, error) {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, forwarded...)
 	// A closed output is an error of the write, and ends the run in order.
@@ -193,7 +200,7 @@ func (e engine) run(ctx context.Context, r cli.RunRequest) (int, error) {
 	return rep.ExitCode, err
 }
 
-func (e engine) runSession(ctx context.Context, r cli.RunRequest, signals <-chan os.Signal) (session.Report, error) {
+func (e *engine) runSession(ctx context.Context, r cli.RunRequest, signals <-chan os.Signal) (session.Report, error) {
 	failed := session.Report{Version: 1, ExitCode: session.ExitFailed, EndedBy: session.EndedByUs,
 		Refused: []gate.RefusedHost{}, Timings: map[string]float64{}}
 	fail := func(err error) (session.Report, error) {
@@ -213,7 +220,7 @@ func (e engine) runSession(ctx context.Context, r cli.RunRequest, signals <-chan
 		return fail(err)
 	}
 	plan, err := untilSignal(ctx, signals, func(ctx context.Context) (imagebuild.Plan, error) {
-		return ensure(ctx, r.Machine, r.Image, c, false)
+		return e.ensure(ctx, r.Machine, r.Image, c, false)
 	})
 	if err != nil {
 		return fail(err)
@@ -286,7 +293,7 @@ func summary(say func(string, ...any), rep session.Report) {
 	}
 }
 
-func (engine) clean(ctx context.Context, mc cli.Machine) error {
+func (e *engine) clean(ctx context.Context, mc cli.Machine) error {
 	m, err := manager(mc)
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"ai-sandbox/policy"
 )
 
-func (engine) gateNet(m cli.Machine, name string) (policy.Net, error) {
+func (e *engine) gateNet(m cli.Machine, name string) (policy.Net, error) {
 	mgr, err := manager(m)
 	if err != nil {
 		return policy.Net{}, err
@@ -22,7 +22,7 @@ func (engine) gateNet(m cli.Machine, name string) (policy.Net, error) {
 	return mgr.GateNet(name)
 }
 
-func (engine) gateUp(ctx context.Context, r cli.BuildRequest, name string, net policy.Net) error {
+func (e *engine) gateUp(ctx context.Context, r cli.BuildRequest, name string, net policy.Net) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	m, err := manager(r.Machine)
@@ -33,7 +33,7 @@ func (engine) gateUp(ctx context.Context, r cli.BuildRequest, name string, net p
 	if err != nil {
 		return err
 	}
-	plan, err := ensure(ctx, r.Machine, r.Image, c, false)
+	plan, err := e.ensure(ctx, r.Machine, r.Image, c, false)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (engine) gateUp(ctx context.Context, r cli.BuildRequest, name string, net p
 	return nil
 }
 
-func (engine) gateDown(ctx context.Context, mc cli.Machine, name string) error {
+func (e *engine) gateDown(ctx context.Context, mc cli.Machine, name string) error {
 	m, err := manager(mc)
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (engine) gateDown(ctx context.Context, mc cli.Machine, name string) error {
 	return m.GateDown(ctx, c, name)
 }
 
-func (engine) gateList(ctx context.Context, mc cli.Machine) error {
+func (e *engine) gateList(ctx context.Context, mc cli.Machine) error {
 	m, err := manager(mc)
 	if err != nil {
 		return err

@@ -105,7 +105,7 @@ func controlDir(p policy.Policy) string {
 }
 
 // doctor asks podman's service, and looks at what was recorded of the images.
-func (e engine) doctor(ctx context.Context, m cli.Machine) []host.Verdict {
+func (e *engine) doctor(ctx context.Context, m cli.Machine) []host.Verdict {
 	service := host.Verdict{Name: "podman service"}
 	image := host.Verdict{Name: "images"}
 	if _, err := manager(m); err != nil {

@@ -15,11 +15,14 @@ package imagebuild
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -40,8 +43,10 @@ type Request struct {
 	NodeVersion, NodeMirror string
 	// CA is the user's CA file in PEM form, or nil.
 	CA []byte
-	// Entrypoint is the entrypoint program.
-	Entrypoint []byte
+	// EntrypointSHA256 is the checksum of the entrypoint program, and
+	// Entrypoint reads the program; it is called when an image is built.
+	EntrypointSHA256 string
+	Entrypoint       func() ([]byte, error)
 	// Arch is a GOARCH.
 	Arch string
 	// CacheDir and StateDir are ai-sandbox's own.
@@ -132,12 +137,17 @@ func (r Request) Plan() (Plan, error) {
 		node.SHA256 = sum
 	}
 	on := image.Base{Ref: base, Digest: p.BaseDigest}
-	p.Sandbox, err = r.planImage(image.Recipe{Kind: image.KindSandbox, Base: on, Node: node, Entrypoint: r.Entrypoint, CA: r.CA})
-	if err != nil {
-		return Plan{}, err
-	}
-	p.Gate, err = r.planImage(image.Recipe{Kind: image.KindGate, Base: on, Entrypoint: r.Entrypoint, CA: r.CA})
-	if err != nil {
+	// At once: with a large CA file each takes some milliseconds of a start.
+	var wg sync.WaitGroup
+	var errs [2]error
+	wg.Go(func() {
+		p.Sandbox, errs[0] = r.planImage(image.Recipe{Kind: image.KindSandbox, Base: on, Node: node, EntrypointSHA256: r.EntrypointSHA256, CA: r.CA})
+	})
+	wg.Go(func() {
+		p.Gate, errs[1] = r.planImage(image.Recipe{Kind: image.KindGate, Base: on, EntrypointSHA256: r.EntrypointSHA256, CA: r.CA})
+	})
+	wg.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
 		return Plan{}, err
 	}
 	return p, nil
@@ -177,7 +187,7 @@ func (r Request) Ensure(ctx context.Context, b Builder, o Options) (Plan, error)
 		return Plan{}, err
 	}
 	if err == nil && !o.Rebuild {
-		if warm, err := p.warm(ctx, b); err != nil || warm {
+		if warm, err := p.Warm(ctx, b); err != nil || warm {
 			return p, err
 		}
 	}
@@ -195,8 +205,8 @@ func (r Request) Ensure(ctx context.Context, b Builder, o Options) (Plan, error)
 	return p, nil
 }
 
-// warm tells whether both recorded images exist.
-func (p Plan) warm(ctx context.Context, b Builder) (bool, error) {
+// Warm tells whether both images were recorded and exist.
+func (p Plan) Warm(ctx context.Context, b Builder) (bool, error) {
 	for _, img := range []Image{p.Sandbox, p.Gate} {
 		if img.ID == "" {
 			return false, nil
@@ -331,7 +341,7 @@ func (r Request) writeContext(ctx context.Context, o Options, img *Image, dir st
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	put := func(name string, f image.File) error {
+	put := func(name string, data []byte, mode os.FileMode) error {
 		path := filepath.Join(dir, filepath.FromSlash(name))
 		if parent := filepath.Dir(path); parent != dir {
 			if err := os.MkdirAll(parent, 0o755); err != nil {
@@ -341,11 +351,7 @@ func (r Request) writeContext(ctx context.Context, o Options, img *Image, dir st
 				return err
 			}
 		}
-		mode := os.FileMode(0o644)
-		if f.Executable {
-			mode = 0o755
-		}
-		if err := os.WriteFile(path, f.Data, mode); err != nil {
+		if err := os.WriteFile(path, data, mode); err != nil {
 			return err
 		}
 		if err := os.Chmod(path, mode); err != nil {
@@ -354,11 +360,21 @@ func (r Request) writeContext(ctx context.Context, o Options, img *Image, dir st
 		return os.Chtimes(path, contextTime, contextTime)
 	}
 	for name, f := range img.Files {
-		if err := put(name, f); err != nil {
+		if err := put(name, f.Data, 0o644); err != nil {
 			return err
 		}
 	}
-	if err := put("Containerfile", image.File{Data: []byte(img.Containerfile)}); err != nil {
+	if err := put("Containerfile", []byte(img.Containerfile), 0o644); err != nil {
+		return err
+	}
+	program, err := r.Entrypoint()
+	if err != nil {
+		return err
+	}
+	if sum := sha256.Sum256(program); hex.EncodeToString(sum[:]) != r.EntrypointSHA256 {
+		return errors.New("the entrypoint is not the one that its checksum is of: use make build")
+	}
+	if err := put(image.EntrypointName, program, 0o755); err != nil {
 		return err
 	}
 	if img.node == (image.Node{}) {

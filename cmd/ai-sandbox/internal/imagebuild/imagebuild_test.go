@@ -134,7 +134,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	dir := t.TempDir()
 	w := &world{site: newSite(t), builder: &fakeBuilder{images: map[string]bool{}, names: map[string]string{}}}
-	w.req = Request{NodeVersion: nodeVersion, NodeMirror: w.site.URL + "/dist/", Entrypoint: []byte("e"), Arch: "amd64",
+	w.req = Request{NodeVersion: nodeVersion, NodeMirror: w.site.URL + "/dist/", EntrypointSHA256: sumOfBytes("e"), Entrypoint: program("e"), Arch: "amd64",
 		CacheDir: filepath.Join(dir, "cache"), StateDir: filepath.Join(dir, "state")}
 	w.opt.Resolve = func(context.Context, image.Reference) (digest.Digest, error) { w.resolved++; return digestA, nil }
 	w.opt.Say = func(f string, a ...any) { w.said = append(w.said, fmt.Sprintf(f, a...)) }
@@ -266,7 +266,7 @@ func TestStaleBeatsMutable(t *testing.T) {
 	w.ensure(t)
 	offline := errors.New("no route")
 	w.opt.Resolve = func(context.Context, image.Reference) (digest.Digest, error) { return "", offline }
-	w.req.Entrypoint = []byte("another") // something to build
+	w.req.EntrypointSHA256, w.req.Entrypoint = sumOfBytes("another"), program("another") // something to build
 	if p := w.ensure(t); p.BaseDigest != digestA || len(w.said) != 0 {
 		t.Errorf("offline with a record: on %q, said %q", p.BaseDigest, w.said)
 	}
@@ -526,5 +526,23 @@ func TestContextOnDisk(t *testing.T) {
 		if seen[name] != mode {
 			t.Errorf("%s is %q, not %q", name, seen[name], mode)
 		}
+	}
+}
+
+func sumOfBytes(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])
+}
+
+func program(s string) func() ([]byte, error) {
+	return func() ([]byte, error) { return []byte(s), nil }
+}
+
+// A program that is not the one the tag is of never gets into an image.
+func TestEntrypointIsTheOneOfTheTag(t *testing.T) {
+	w := newWorld(t)
+	w.req.Entrypoint = program("another")
+	if _, err := w.req.Ensure(t.Context(), w.builder, Options{}); err == nil || !strings.Contains(err.Error(), "checksum") {
+		t.Errorf("got %v", err)
 	}
 }

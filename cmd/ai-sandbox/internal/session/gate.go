@@ -38,6 +38,7 @@ type runningGate struct {
 	container string
 	port      uint16
 	logDir    string
+	cfg       gate.Config
 	// ended is closed when the gate is gone.
 	ended <-chan struct{}
 	ctl   *control
@@ -179,7 +180,7 @@ func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gat
 		return nil, err
 	}
 	ended := make(chan struct{})
-	r := &runningGate{port: cfg.FrontPort, logDir: g.LogDir, ended: ended}
+	r := &runningGate{port: cfg.FrontPort, logDir: g.LogDir, cfg: cfg, ended: ended}
 	if g.Session != "" {
 		g.ControlDir = filepath.Join(dir, "ctl")
 		if r.ctl, err = newControl(g.ControlDir); err != nil {

@@ -125,7 +125,6 @@ type run struct {
 
 	ctl  *control
 	gate *runningGate
-	cfg  gate.Config
 
 	undo   undo
 	report Report
@@ -484,7 +483,9 @@ func (r *run) attend(ctx context.Context, up *started) error {
 			case ok && f.Refused != nil:
 				return r.failed(&refusedError{*f.Refused})
 			case ok && f.Exited != nil:
+				r.be.EndsSoon("aisb-" + r.id)
 				r.mark("exited")
+				r.settleGate(ctx)
 				return r.exited(*f.Exited, attached)
 			case !ok:
 				r.report.EndedBy = EndedByLoss
@@ -530,6 +531,21 @@ func (r *run) attend(ctx context.Context, up *started) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// settleGate ends the session's own gate when the command has ended, so that
+// podman finds it dead when it comes to remove it. squid does one thing after
+// the other: when it has answered a probe, it has logged what came before.
+func (r *run) settleGate(ctx context.Context) {
+	if r.gate == nil || r.gate.ctl == nil {
+		return
+	}
+	for _, port := range []uint16{r.gate.cfg.FrontPort, r.gate.cfg.PeekPort} {
+		// No answer means no gate, and nothing more to log.
+		_, _ = probe(ctx, port, r.gate.cfg)
+	}
+	r.be.EndsSoon("aisb-gate-" + r.id)
+	r.gate.ctl.Close()
 }
 
 // exited waits for the command's last output and fills the report in.
@@ -578,9 +594,9 @@ func (r *run) bringGate(ctx context.Context, u *undo) (*runningGate, error) {
 	if net.GateName != "" {
 		return r.m.findGate(ctx, r.be, net.GateName)
 	}
-	r.cfg = gate.Config{Allow: net.Allow, AllowPrivate: net.AllowPrivate, Nonce: nonce(), PolicyHash: PolicyHash(net)}
+	cfg := gate.Config{Allow: net.Allow, AllowPrivate: net.AllowPrivate, Nonce: nonce(), PolicyHash: PolicyHash(net)}
 	g := backend.Gate{Name: "aisb-gate-" + r.id, Session: r.id, Image: r.req.GateImage}
-	return r.m.startGate(ctx, r.be, g, r.cfg, filepath.Join(r.m.StateDir, "sessions", r.id), u)
+	return r.m.startGate(ctx, r.be, g, cfg, filepath.Join(r.m.StateDir, "sessions", r.id), u)
 }
 
 // refusals reads what the session's own gate refused, before it is removed.
