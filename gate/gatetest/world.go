@@ -291,28 +291,24 @@ func (w *World) accept(l net.Listener, serve func(net.Conn, *Hit)) {
 // serveHTTP answers each request with a marker that names the server, and the
 // request head as it came.
 func (w *World) serveHTTP(c net.Conn, h *Hit) {
-	r := bufio.NewReader(c)
-	for {
-		req, err := http.ReadRequest(r)
-		if err != nil {
-			return
-		}
-		body, _ := io.ReadAll(req.Body)
-		var head bytes.Buffer
-		req.Header.Write(&head)
-		h.Data += req.Method + " " + req.URL.RequestURI() + " host=" + req.Host + "\n" + head.String() + string(body)
-		if req.URL.Path == "/stream" {
-			fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\ndata: 1\n\n")
-			<-w.Release
-			fmt.Fprint(c, "data: 2\n\n")
-			return
-		}
-		answer := fmt.Sprintf("MARKER at=%s host=%s", h.At, req.Host)
-		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nServer: far\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(answer), answer)
-		// A connection that the gate kept would let a request of a later
-		// row through unseen.
+	// One request: a connection that the gate kept would let one of a later row
+	// through unseen.
+	req, err := http.ReadRequest(bufio.NewReader(c))
+	if err != nil {
 		return
 	}
+	body, _ := io.ReadAll(req.Body)
+	var head bytes.Buffer
+	req.Header.Write(&head)
+	h.Data += req.Method + " " + req.URL.RequestURI() + " host=" + req.Host + "\n" + head.String() + string(body)
+	if req.URL.Path == "/stream" {
+		fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\ndata: 1\n\n")
+		<-w.Release
+		fmt.Fprint(c, "data: 2\n\n")
+		return
+	}
+	answer := fmt.Sprintf("MARKER at=%s host=%s", h.At, req.Host)
+	fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nServer: far\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(answer), answer)
 }
 
 func (w *World) serveTLS(c net.Conn, h *Hit) {

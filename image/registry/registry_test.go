@@ -25,7 +25,7 @@ const (
 func serve(t *testing.T, insecure bool) (host string, o Options) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, kind := "", ""
+		var body, kind string
 		switch r.URL.Path {
 		case "/v2/":
 			return

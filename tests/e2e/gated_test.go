@@ -276,7 +276,7 @@ func TestHostLoopbackSweep(t *testing.T) {
 	if gate == nil || len(open) != 1 || open[0][1] != gate[1] {
 		t.Errorf("want only the gate's port open: %s", r)
 	}
-	if !strings.Contains(r.Out, "ECONNREFUSED:65534") {
+	if !strings.Contains(r.Out, "swept map[ECONNREFUSED:65534 open:1]") {
 		t.Errorf("want all others refused: %s", r)
 	}
 	if l.Count() != 0 {

@@ -27,21 +27,19 @@ import (
 	"time"
 
 	"ai-sandbox/tests/e2e/internet"
+	"ai-sandbox/tests/e2e/stage"
 )
 
-var (
-	update = flag.String("update", "", "write the golden files to `DIR` instead of comparing with them")
-	keep   = flag.Bool("keep", false, "keep the tests' projects")
-)
+var update = flag.String("update", "", "write the golden files to `DIR` instead of comparing with them")
 
 // w is what every test stands on; TestMain makes it.
 var w struct {
-	bin   string // the directory of the programs under test
+	bin   string
 	home  string
 	caPEM string
 	net   *internet.Internet
-	env   []string // of every ai-sandbox
-	npm   string   // the registry's host, asked of npm
+	env   []string
+	npm   string
 }
 
 func TestMain(m *testing.M) {
@@ -55,87 +53,29 @@ func TestMain(m *testing.M) {
 }
 
 func setup(m *testing.M) (code int, err error) {
-	if os.Getuid() == 0 {
-		return 1, errors.New("podman's runtime can't run as root; start this with tests/e2e/run")
-	}
 	self, err := os.Executable()
 	if err != nil {
 		return 1, err
 	}
-	w.bin = filepath.Dir(self)
+	bin := filepath.Dir(self)
 	for _, name := range []string{"ai-sandbox", "ai-sandbox-testhook", "probe"} {
-		if _, err := os.Stat(filepath.Join(w.bin, name)); err != nil {
+		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
 			return 1, fmt.Errorf("%w; start this with tests/e2e/run", err)
 		}
 	}
-	for _, name := range []string{"podman", "pasta", "nft", "nsenter", "git", "npm", "tar", "sh"} {
-		if _, err := exec.LookPath(name); err != nil {
-			return 1, fmt.Errorf("the tests need %s: %w", name, err)
-		}
-	}
-	w.home = os.Getenv("HOME")
-	own := filepath.Join(w.home, "e2e")
-	projects := filepath.Join(own, "projects")
-	if err := os.RemoveAll(projects); err != nil {
-		return 1, err
-	}
-	if err := os.MkdirAll(filepath.Join(own, "files"), 0o700); err != nil {
-		return 1, err
-	}
-	facts, err := os.ReadFile("/run/aisb-test/paths")
-	if err != nil {
-		return 1, fmt.Errorf("this is not the test host: %w; start this with tests/e2e/run", err)
-	}
-	fact := func(name string) string {
-		m := regexp.MustCompile(`(?m)^` + name + `=(.*)$`).FindSubmatch(facts)
-		if m == nil {
-			return ""
-		}
-		return string(m[1])
-	}
-	upstream, err := os.ReadFile("/run/aisb-test/upstream-dns")
+	s, err := stage.Set(bin)
 	if err != nil {
 		return 1, err
 	}
-	if out, err := exec.Command("/src/tests/host/services").CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("start the test host's services: %w: %s", err, out)
-	}
-	if w.net, err = internet.Start(internet.Options{
-		CADir: filepath.Join(own, "ca"), Upstream: strings.TrimSpace(string(upstream)), Files: filepath.Join(own, "files"),
-	}); err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, w.net.Close()) }()
-	w.caPEM = filepath.Join(own, "ca.pem")
-	if err := w.net.WriteCA(w.caPEM, fact("CA_FILE")); err != nil {
-		return 1, err
-	}
-	w.env = []string{
-		"HOME=" + w.home, "PATH=" + os.Getenv("PATH"), "TERM=xterm", "LANG=C.UTF-8", "USER=dev", "LOGNAME=dev", "SHELL=/bin/bash",
-		"XDG_RUNTIME_DIR=" + os.Getenv("XDG_RUNTIME_DIR"),
-		"XDG_STATE_HOME=" + filepath.Join(own, "state"), "XDG_CACHE_HOME=" + filepath.Join(own, "cache"), "XDG_CONFIG_HOME=" + filepath.Join(own, "config"),
-		"AISB_BASE=" + fact("BASE_REF"), "AISB_NODE_MIRROR=" + fact("NODE_MIRROR"), "AISB_NODE_VERSION=" + fact("NODE_VERSION"),
-		"AISB_CA_FILE=" + w.caPEM,
-	}
-	out, err := exec.Command("npm", "config", "get", "registry").Output()
-	if err != nil {
-		return 1, fmt.Errorf("ask npm for its registry: %w", err)
-	}
-	w.npm = strings.TrimSpace(string(out))
-
+	defer func() { err = errors.Join(err, s.Close()) }()
+	w.bin, w.home, w.caPEM, w.net, w.env, w.npm = s.Bin, s.Home, s.CAPEM, s.Net, s.Env, s.NPM
 	start := time.Now()
-	build := exec.Command(filepath.Join(w.bin, "ai-sandbox"), "build")
-	build.Env, build.Dir = w.env, own
-	build.Stdout, build.Stderr = os.Stderr, os.Stderr
-	if err := build.Run(); err != nil {
-		return 1, fmt.Errorf("ai-sandbox build: %w", err)
+	if err := s.Build(); err != nil {
+		return 1, err
 	}
 	fmt.Fprintf(os.Stderr, "e2e: the images were ready after %.1f s\n", time.Since(start).Seconds())
 	code = m.Run()
-	if !*keep {
-		err = os.RemoveAll(projects)
-	}
-	return code, errors.Join(err, noStrays())
+	return code, noStrays()
 }
 
 // noStrays is the verdict on the whole run: nobody but the tests themselves ever
@@ -205,13 +145,7 @@ func newBox(t *testing.T) *box {
 	if err := os.WriteFile(filepath.Join(dir, "probe"), probe, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if !*keep {
-		t.Cleanup(func() {
-			if err := os.RemoveAll(dir); err != nil {
-				t.Error(err)
-			}
-		})
-	}
+	t.Cleanup(func() { removeAll(t, dir) })
 	return b
 }
 

@@ -66,10 +66,10 @@ func printError(w io.Writer, err error) {
 // flatten returns the problems that errors.Join put together.
 func flatten(err error) []error {
 	var exit *exitError
-	if errors.As(err, &exit) && exit.err != nil && err == error(exit) {
+	if errors.As(err, &exit) && exit.err != nil && err == error(exit) { //nolint:errorlint // only the outermost error is meant
 		return flatten(exit.err)
 	}
-	if list, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only a bare join is a list
+	if list, ok := err.(interface{ Unwrap() []error }); ok { // only a bare join is a list
 		var out []error
 		for _, e := range list.Unwrap() {
 			out = append(out, flatten(e)...)

@@ -1,0 +1,253 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// tagOf is the image's tag, which is known before anything is built.
+func tagOf(t *testing.T, b *box) string {
+	t.Helper()
+	tag := regexp.MustCompile(`localhost/ai-sandbox:[0-9a-f]{12}`).FindString(b.ok("--print-policy=json", "--", "true").Out)
+	if tag == "" {
+		t.Fatal("the policy names no image")
+	}
+	return tag
+}
+
+// One changed byte of each input gives another tag.
+func TestTagIsContent(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	first := tagOf(t, b)
+	if again := tagOf(t, b); again != first {
+		t.Fatalf("%s and %s", first, again)
+	}
+	seen := map[string]string{first: "nothing"}
+	differs := func(what string, b *box) {
+		t.Helper()
+		tag := tagOf(t, b)
+		if was, ok := seen[tag]; ok {
+			t.Errorf("changing %s gives the same tag as changing %s", what, was)
+		}
+		seen[tag] = what
+	}
+	ca, err := os.ReadFile(w.caPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := bytes.Index(ca, []byte("-----END CERTIFICATE-----\n")) + len("-----END CERTIFICATE-----\n")
+	fewer := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(fewer, ca[i:], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other := newBox(t)
+	other.env = []string{"AISB_CA_FILE=" + fewer}
+	differs("the CA file", other)
+	// Of another version of Node the checksum is remembered from its first use.
+	cache := t.TempDir()
+	if err := os.CopyFS(cache, os.DirFS(filepath.Join(w.home, "e2e", "cache"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, sum := range []string{strings.Repeat("ab", 32), strings.Repeat("cd", 32)} {
+		const tarball = "node-v22.22.0-linux-x64.tar.xz"
+		record := fmt.Sprintf(`{"file": %q, "sha256": %q, "site": "x", "seen": "2026-01-01T00:00:00Z"}`, tarball, sum)
+		if err := os.WriteFile(filepath.Join(cache, "ai-sandbox", "node", tarball+".json"), []byte(record), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		other = newBox(t)
+		other.env = []string{"AISB_NODE_VERSION=22.22.0", "XDG_CACHE_HOME=" + cache}
+		differs("the tarball of Node "+sum[:2], other)
+	}
+	other = newBox(t)
+	other.env = []string{"AISB_BASE=127.0.0.1:5000/debian@sha256:" + strings.Repeat("ab", 32)}
+	differs("the base's digest", other)
+	other = newBox(t)
+	other.bin = filepath.Join(w.bin, "ai-sandbox-testhook")
+	differs("the entrypoint", other)
+	// The package list, the harness and the Containerfile: unit tests of
+	// package image, which can change them.
+}
+
+// A warm start touches no network and builds nothing.
+func TestWarmStart(t *testing.T) {
+	b := newBox(t)
+	b.ok("--net", "none", "--", "true")
+	images := output(t, "podman", "images", "-aq", "--no-trunc")
+	asked, hits := len(w.net.Queries("")), len(w.net.Hits(""))
+	// With another registry, mirror and proxy than there are.
+	var stopped []process
+	for _, name := range []string{"docker-registry serve", "http.server 5001"} {
+		stopped = append(stopped, find(t, name)...)
+	}
+	if len(stopped) < 2 {
+		t.Fatalf("the registry and the mirror do not run: %v", stopped)
+	}
+	for _, p := range stopped {
+		if err := syscall.Kill(p.pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer func() {
+		for _, p := range stopped {
+			if err := syscall.Kill(p.pid, syscall.SIGCONT); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	start := time.Now()
+	r := b.ok("--net", "none", "--", "true")
+	b.ok("--", "true")
+	b.ok("build")
+	if strings.Contains(r.Err, "step") {
+		t.Errorf("a warm start builds: %s", r)
+	}
+	t.Logf("two warm starts and a build took %v", time.Since(start))
+	if n := len(w.net.Queries("")); n != asked {
+		t.Errorf("names were looked up: %q", w.net.Queries("")[asked:])
+	}
+	if n := len(w.net.Hits("")); n != hits {
+		t.Errorf("servers were reached: %+v", w.net.Hits("")[hits:])
+	}
+	if now := output(t, "podman", "images", "-aq", "--no-trunc"); now != images {
+		t.Errorf("images changed: %s\n%s", images, now)
+	}
+}
+
+// An image of the right name that somebody else made is not used.
+func TestTagSquatting(t *testing.T) {
+	b := newBox(t)
+	tag := tagOf(t, b)
+	honest := strings.TrimSpace(output(t, "podman", "image", "inspect", "--format", "{{.Id}}", tag))
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "Containerfile"), []byte("FROM "+honest+"\nRUN echo squatted >/etc/squatted\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	squatter := strings.TrimSpace(output(t, "podman", "build", "-q", "--pull=never", "-t", tag, dir))
+	t.Cleanup(func() {
+		output(t, "podman", "tag", honest, tag)
+		output(t, "podman", "rmi", "-f", squatter)
+	})
+	r := b.run("--net", "none", "--", "sh", "-c", "cat /etc/squatted; true")
+	if strings.Contains(r.Out, "squatted") {
+		t.Fatalf("the squatter's image ran: %s", r)
+	}
+	// The positive control: the name does lead to the squatter.
+	if out := output(t, "podman", "run", "--rm", "--network=none", tag, "cat", "/etc/squatted"); !strings.Contains(out, "squatted") {
+		t.Errorf("the positive control failed: %s", out)
+	}
+	// Without a record, too: nothing vouches for the image but its name.
+	b.env = []string{"XDG_STATE_HOME=" + filepath.Join(w.home, "e2e", "state-"+b.token)}
+	t.Cleanup(func() { removeAll(t, filepath.Join(w.home, "e2e", "state-"+b.token)) })
+	r = b.run("--net", "none", "--", "sh", "-c", "cat /etc/squatted; true")
+	if strings.Contains(r.Out, "squatted") {
+		t.Fatalf("the squatter's image ran: %s", r)
+	}
+}
+
+// Two builds from two empty stores give images of equal content. Each store is
+// in a home of its own, with a service of its own.
+func TestReproducibleBuild(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	tag := tagOf(t, b)
+	var trees []string
+	// The first is the one that the tests run on; the second is made here, from
+	// nothing: no pin, no layer, no cache of downloads.
+	other := filepath.Join(w.home, "e2e", "again")
+	runtime := fmt.Sprintf("%s/e2e-again", os.Getenv("XDG_RUNTIME_DIR"))
+	t.Cleanup(func() {
+		for _, p := range find(t, "podman", "system service", runtime) {
+			killWait(t, p)
+		}
+		removeStore(t, other)
+		removeStore(t, runtime)
+	})
+	removeStore(t, other)
+	for _, d := range []string{other, runtime} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := []string{"HOME=" + other, "XDG_RUNTIME_DIR=" + runtime, "XDG_STATE_HOME=" + other + "/state", "XDG_CACHE_HOME=" + other + "/cache", "XDG_CONFIG_HOME=" + other + "/config", "XDG_DATA_HOME=" + other + "/data"}
+	b.env = env
+	if r := b.run("build"); r.Code != 0 {
+		t.Fatalf("%s", r)
+	}
+	b.env = nil
+	for _, e := range [][]string{nil, env} {
+		cmd := exec.Command("sh", "-c", `set -e; id=$(podman create --network=none `+tag+` true); podman export "$id"; podman rm "$id" >/dev/null`)
+		cmd.Env = append(os.Environ(), e...)
+		var errOut bytes.Buffer
+		cmd.Stderr = &errOut
+		pipe, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		text, err := listTar(pipe)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Fatalf("%v: %s", err, errOut.String())
+		}
+		trees = append(trees, text)
+	}
+	one, two := strings.Split(trees[0], "\n"), strings.Split(trees[1], "\n")
+	if len(one) < 5000 {
+		t.Errorf("only %d files", len(one))
+	}
+	for _, d := range append(minus(one, two), minus(two, one)...) {
+		t.Errorf("differs: %s", d)
+	}
+}
+
+func minus(a, b []string) []string {
+	in := map[string]bool{}
+	for _, s := range b {
+		in[s] = true
+	}
+	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return in[s] })
+}
+
+// A rebuild ignores the cached layers and keeps the pin: the tag is the same.
+// It runs beside the other tests on purpose: the image that they use stays.
+func TestRebuild(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.env = []string{"XDG_STATE_HOME=" + filepath.Join(w.home, "e2e", "state-"+b.token)}
+	t.Cleanup(func() { removeAll(t, filepath.Join(w.home, "e2e", "state-"+b.token)) })
+	tag := tagOf(t, b)
+	r := b.run("build", "--rebuild")
+	if r.Code != 0 || !strings.Contains(r.Out, tag) {
+		t.Fatalf("%s", r)
+	}
+	if !strings.Contains(r.Err, "Debian packages") || strings.Contains(r.Err, "Using cache") {
+		t.Errorf("it does not look rebuilt: %s", r)
+	}
+	b.ok("--net", "none", "--", "true")
+}
+
+func TestBuildFailureNamesItsLog(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.env = []string{"AISB_BASE=127.0.0.1:5000/no-such-image:x"}
+	r := b.run("build")
+	if r.Code != 1 || len(strings.Split(strings.TrimSpace(r.Err), "\n")) > 5 {
+		t.Errorf("%s", r)
+	}
+}

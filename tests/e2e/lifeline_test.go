@@ -1,0 +1,290 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A process of the test host, as /proc has it.
+type process struct {
+	pid, parent int
+	start       string
+	argv        string
+}
+
+func (p process) String() string { return fmt.Sprintf("%d (parent %d) %s", p.pid, p.parent, p.argv) }
+
+// processes are all of this user, but for threads of the kernel.
+func processes(t *testing.T) []process {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []process
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		stat, err1 := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
+		argv, err2 := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if err1 != nil || err2 != nil || len(argv) == 0 {
+			continue // it has ended
+		}
+		_, rest, ok := strings.Cut(string(stat), ") ")
+		f := strings.Fields(rest)
+		if !ok || len(f) < 20 || f[0] == "Z" {
+			continue
+		}
+		parent, err := strconv.Atoi(f[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, process{pid, parent, f[19], strings.TrimSpace(strings.ReplaceAll(string(argv), "\x00", " "))})
+	}
+	return out
+}
+
+// find returns the processes whose argv holds each of the words.
+func find(t *testing.T, words ...string) []process {
+	t.Helper()
+	return slices.DeleteFunc(processes(t), func(p process) bool {
+		for _, w := range words {
+			if !strings.Contains(p.argv, w) {
+				return true
+			}
+		}
+		return p.pid == os.Getpid()
+	})
+}
+
+// beats is how many requests of the agent have come to the far server.
+func beats(b *box) int {
+	n := 0
+	for _, h := range w.net.Hits(b.token) {
+		if h.Net == "http" && strings.Contains(h.Path, "beat") {
+			n++
+		}
+	}
+	return n
+}
+
+// Two seconds after any one of the processes that a session stands on was
+// killed, the agent is dead or no connection is possible; and the next
+// ai-sandbox removes what is left. Not parallel: one of them is everybody's.
+func TestLifeline(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		victim func(t *testing.T, l *live, id string) []process
+	}{
+		{"ai-sandbox", func(t *testing.T, l *live, _ string) []process { return []process{{pid: l.cmd.Process.Pid}} }},
+		{"squid", func(t *testing.T, _ *live, _ string) []process { return find(t, "squid", "front") }},
+		{"both squids", func(t *testing.T, _ *live, _ string) []process { return find(t, "squid") }},
+		{"the sandbox's conmon", func(t *testing.T, _ *live, id string) []process { return find(t, "conmon", "aisb-"+id) }},
+		{"the gate's conmon", func(t *testing.T, _ *live, id string) []process { return find(t, "conmon", "aisb-gate-"+id) }},
+		{"the podman service", func(t *testing.T, _ *live, _ string) []process { return find(t, "podman", "system", "service") }},
+		{"pasta", func(t *testing.T, _ *live, _ string) []process { return find(t, "pasta", "--map-host-loopback") }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := newBox(t)
+			b.ok("clean")
+			before := snapshot(t)
+			l := b.start(t, "--allow", b.host("ok.test"), "--ephemeral-home", "--", "./probe", "beat", "https://"+b.host("ok.test")+"/beat", "beats")
+			eventually(t, time.Minute, "the agent's first requests", func() bool { return beats(b) > 5 && b.size("beats") > 5 })
+			id := sessionOf(t, b)
+			victims := tc.victim(t, l, id)
+			if len(victims) == 0 {
+				t.Fatalf("no such process: %v", processes(t))
+			}
+			for _, p := range victims {
+				if err := syscall.Kill(p.pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
+					t.Fatal(err)
+				}
+			}
+			killed := time.Now()
+			time.Sleep(2 * time.Second) // the promise is about this moment
+			requests, lives := beats(b), b.size("beats")
+			time.Sleep(700 * time.Millisecond)
+			more, alive := beats(b) > requests, b.size("beats") > lives
+			if more {
+				t.Errorf("%v after the kill requests still come through", time.Since(killed))
+			}
+			if alive {
+				t.Logf("the agent lives on, without a connection")
+			}
+			switch tc.name {
+			case "pasta": // its end only takes the network away
+				if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+					t.Fatal(err)
+				}
+				l.wait(30 * time.Second)
+			case "ai-sandbox":
+				l.wait(30 * time.Second)
+				if alive {
+					t.Error("the agent outlives its owner")
+				}
+			default:
+				if r := l.wait(30 * time.Second); r.Code != 125 {
+					t.Errorf("want exit code 125: %s", r)
+				}
+			}
+			// The next command reaps, whatever it is.
+			b.ok("clean")
+			nothingLeft(t, before, 5*time.Second)
+		})
+	}
+}
+
+// sessionOf is the id of the session that runs in the box's project.
+func sessionOf(t *testing.T, b *box) string {
+	t.Helper()
+	all := output(t, "podman", "ps", "--filter", "name=^aisb-[0-9a-f]+$", "--format", "{{.Names}} {{.Mounts}}")
+	for line := range strings.Lines(all) {
+		if strings.Contains(line, b.dir) {
+			return strings.TrimPrefix(strings.Fields(line)[0], "aisb-")
+		}
+	}
+	t.Fatalf("no session in %s among %q", b.dir, all)
+	return ""
+}
+
+// A state is what a session could leave behind.
+type state map[string]bool
+
+// snapshot takes everything that is there now.
+func snapshot(t *testing.T) state {
+	t.Helper()
+	s := state{}
+	for _, args := range [][]string{
+		{"ps", "--all", "--external", "--format", "container {{.Names}}"}, {"volume", "ls", "--format", "volume {{.Name}}"}, {"network", "ls", "--format", "network {{.Name}}"},
+	} {
+		for line := range strings.Lines(output(t, "podman", args...)) {
+			s[strings.TrimSpace(line)] = true
+		}
+	}
+	for _, p := range processes(t) {
+		// The service stays by design, and podman's pause process with it.
+		if strings.Contains(p.argv, "system service") || strings.Contains(p.argv, "catatonit -P") || strings.HasPrefix(p.argv, "podman ") {
+			continue
+		}
+		s[fmt.Sprintf("process %d %s %s", p.pid, p.start, p.argv)] = true
+	}
+	for _, root := range []string{
+		filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "ai-sandbox"), filepath.Join(w.home, "e2e", "state"), filepath.Join(w.home, "e2e", "config"), "/tmp", "/dev/shm",
+	} {
+		_ = filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+			if err == nil && !strings.HasSuffix(path, "/podman.sock") && !strings.HasSuffix(path, "/podman.log") && !strings.HasSuffix(path, ".lock") &&
+				!strings.HasPrefix(path, os.TempDir()+"/Test") {
+				s["file "+path] = true
+			}
+			return nil // what vanishes while it is walked is not left behind
+		})
+	}
+	for _, table := range []string{"tcp", "tcp6", "udp", "udp6"} {
+		data, err := os.ReadFile("/proc/net/" + table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(data)) {
+			if f := strings.Fields(line); len(f) > 3 && (f[3] == "0A" || strings.HasPrefix(table, "udp") && f[3] == "07" && strings.HasSuffix(f[2], ":0000")) {
+				s["listener "+table+" "+f[1]] = true
+			}
+		}
+	}
+	return s
+}
+
+// minus is what is in s and was not in before.
+func (s state) minus(before state) []string {
+	var out []string
+	for k := range s {
+		if !before[k] {
+			out = append(out, k)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// nothingLeft fails when more is there than before, after a moment's grace.
+func nothingLeft(t *testing.T, before state, grace time.Duration) {
+	t.Helper()
+	var left []string
+	for deadline := time.Now().Add(grace); ; time.Sleep(50 * time.Millisecond) {
+		if left = snapshot(t).minus(before); len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("left behind:\n%s", strings.Join(left, "\n"))
+			return
+		}
+	}
+}
+
+// Nothing is left after a normal end, an error at any step, or a signal. Not
+// parallel: what is there is everybody's.
+func TestNothingLeft(t *testing.T) {
+	warm := newBox(t)
+	warm.ok("clean")
+	warm.ok("--ephemeral-home", "--", "true") // the service and its files are up
+	type step struct {
+		name string
+		run  func(t *testing.T, b *box)
+	}
+	signal := func(sig syscall.Signal, moment func(t *testing.T, b *box, l *live)) func(*testing.T, *box) {
+		return func(t *testing.T, b *box) {
+			l := b.start(t, "--allow", b.host("ok.test"), "--ephemeral-home", "--", "sh", "-c", "echo up >up; exec sleep 600")
+			moment(t, b, l)
+			if err := l.cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			if r := l.wait(30 * time.Second); r.Code == 0 {
+				t.Errorf("%s", r)
+			}
+		}
+	}
+	up := func(t *testing.T, b *box, _ *live) { b.file(t, "up") }
+	early := func(d time.Duration) func(t *testing.T, b *box, _ *live) {
+		return func(*testing.T, *box, *live) { time.Sleep(d) } // the moment is the case
+	}
+	steps := []step{
+		{"normal end", func(t *testing.T, b *box) {
+			b.ok("--ephemeral-home", "--allow", b.host("ok.test"), "--", "curl", "-sS", "https://"+b.host("ok.test"))
+		}},
+		{"failing command", func(t *testing.T, b *box) { b.run("--ephemeral-home", "--", "false") }},
+		{"no such command", func(t *testing.T, b *box) { b.run("--ephemeral-home", "--", "no-such-command") }},
+		{"no network", func(t *testing.T, b *box) { b.ok("--ephemeral-home", "--net", "none", "--", "true") }},
+		{"refusal", func(t *testing.T, b *box) { b.run("--allow", "not a host", "--", "true") }},
+		{"SIGINT", signal(syscall.SIGINT, up)},
+		{"SIGTERM", signal(syscall.SIGTERM, up)},
+		{"SIGHUP", signal(syscall.SIGHUP, up)},
+	}
+	for _, ms := range []int{5, 20, 40, 70, 100, 130, 170, 220} {
+		d := time.Duration(ms) * time.Millisecond
+		steps = append(steps, step{fmt.Sprintf("SIGTERM after %v", d), signal(syscall.SIGTERM, early(d))})
+		if ms%20 == 0 {
+			steps = append(steps, step{fmt.Sprintf("SIGINT after %v", d), signal(syscall.SIGINT, early(d))})
+		}
+	}
+	for _, s := range steps {
+		t.Run(s.name, func(t *testing.T) {
+			b := newBox(t)
+			before := snapshot(t)
+			s.run(t, b)
+			// ai-sandbox has ended: from here on nothing may be left. Only
+			// the kernel's own work (a container's cgroup, a reparented
+			// conmon that writes its exit file) gets a moment.
+			nothingLeft(t, before, 2*time.Second)
+		})
+	}
+}

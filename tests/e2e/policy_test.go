@@ -1,0 +1,217 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ai-sandbox/policy"
+)
+
+// --print-policy is the same each time, and starts and asks nothing: without
+// podman, its socket or a network it prints the same.
+func TestPrintPolicy(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	args := []string{"--print-policy=json", "--allow", b.host("ok.test"), "--allow", ".example.com", "pi", "-p", "hi there"}
+	first := b.ok(args...).Out
+	var p policy.Policy
+	if err := json.Unmarshal([]byte(first), &p); err != nil {
+		t.Fatal(err)
+	}
+	if p.Harness != "pi" || !slices.Equal(p.Command, []string{"pi", "-p", "hi there"}) || p.Project != b.dir || len(p.Net.Allow) != 2 {
+		t.Errorf("%+v", p)
+	}
+	for range 5 {
+		if again := b.ok(args...).Out; again != first {
+			t.Fatalf("not the same: %s\n%s", first, again)
+		}
+	}
+	// Listed in another order it is the same policy.
+	if again := b.ok("--print-policy=json", "--allow", ".example.com", "--allow", b.host("ok.test"), "pi", "-p", "hi there").Out; again != first {
+		t.Errorf("the order of flags shows: %s", again)
+	}
+	away := newBox(t)
+	away.dir = b.dir
+	away.env = []string{"PATH=" + t.TempDir(), "XDG_RUNTIME_DIR=" + os.Getenv("XDG_RUNTIME_DIR")}
+	if again := away.ok(args...).Out; again != first {
+		t.Errorf("without podman: %s", again)
+	}
+	for _, flag := range []string{"--dry-run", "--print-entrypoint", "--print-containerfile", "--print-policy"} {
+		r := away.ok(flag, "--allow", b.host("ok.test"), "pi")
+		if r.Out == "" || r.Out != away.ok(flag, "--allow", b.host("ok.test"), "pi").Out {
+			t.Errorf("%s: %s", flag, r)
+		}
+	}
+}
+
+// What is said before is what is then done: the printed variables are the ones
+// that the command gets.
+func TestPolicyIsTrue(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	args := []string{"--allow", b.host("ok.test"), "--env", "EXTRA=1"}
+	var p policy.Policy
+	if err := json.Unmarshal([]byte(b.ok(append(append([]string{"--print-policy=json"}, args...), "--", "env")...).Out), &p); err != nil {
+		t.Fatal(err)
+	}
+	var want, got []string
+	for _, e := range p.Env {
+		want = append(want, e.Name)
+	}
+	r := b.ok(append(args, "--", "env", "-0")...)
+	for _, v := range strings.Split(strings.Trim(r.Out, "\x00"), "\x00") {
+		name, _, _ := strings.Cut(v, "=")
+		got = append(got, name)
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(want, got) {
+		t.Errorf("inside: %q\npolicy: %q", got, want)
+	}
+}
+
+// Everything from the harness's name on is the harness's, byte for byte.
+func TestArgumentsPassThrough(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	odd := []string{"-p", "hi there", "--model", "x", "--", "-", "", "--allow=y", "a\nb", "$HOME", "*", "'\"\\", "é"}
+	if err := os.WriteFile(filepath.Join(b.dir, "show"), []byte("#!/bin/sh\nfor a; do printf '[%s]' \"$a\"; done\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	want := "[" + strings.Join(odd, "][") + "]"
+	r := b.ok(append([]string{"--net", "none", "--", "./show"}, odd...)...)
+	if r.Out != want {
+		t.Errorf("got  %q\nwant %q", r.Out, want)
+	}
+	// What can't be passed on exactly is refused, not changed.
+	if r := b.run("--net", "none", "--", "./show", "\xff"); r.Code != 125 || r.Out != "" {
+		t.Errorf("%s", r)
+	}
+	// The harness itself, by a pi of the home's own, which PATH does not find
+	// first: so through the policy.
+	plain := []string{"-p", "hi there", "--allow=y", "--model", "x", "--", "-", ""}
+	var p policy.Policy
+	r = b.ok(append([]string{"--print-policy=json", "pi"}, plain...)...)
+	if err := json.Unmarshal([]byte(r.Out), &p); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(p.Command, append([]string{"pi"}, plain...)) {
+		t.Errorf("%q", p.Command)
+	}
+	if !strings.Contains(r.Err, "--allow comes after") {
+		t.Errorf("no warning of our own flag after the harness: %s", r)
+	}
+	r = b.ok(append([]string{"--print-policy=json"}, plain...)...)
+	if err := json.Unmarshal([]byte(r.Out), &p); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(p.Command, append([]string{"pi"}, plain...)) {
+		t.Errorf("an unknown flag goes to the default harness: %q", p.Command)
+	}
+}
+
+// The ruleset that --print-entrypoint prints is the one in the kernel.
+func TestRulesetIsPrinted(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{"gated": {}, "none": {"--net", "none"}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBox(t)
+			stop := b.background(t, append(args, "--", "sh", "-c", `echo "p${http_proxy##*:}" >port; cat`)...)
+			defer stop()
+			port := strings.TrimPrefix(b.file(t, "port"), "p")
+			pid := strings.TrimSpace(output(t, "podman", "inspect", "--format", "{{.State.Pid}}", "aisb-"+sessionOf(t, b)))
+			got := output(t, "podman", "unshare", "nsenter", "--user=/proc/"+pid+"/ns/user", "--net=/proc/"+pid+"/ns/net", "nft", "list", "ruleset")
+			want := strings.ReplaceAll(b.ok(append(append([]string{"--print-entrypoint"}, args...), "--", "true")...).Out, policy.PortPlaceholder, port)
+			got = regexp.MustCompile(`packets \d+ bytes \d+`).ReplaceAllString(got, "packets 0 bytes 0")
+			if got != want {
+				t.Errorf("in the kernel:\n%s\nprinted:\n%s", got, want)
+			}
+			if !strings.Contains(got, "policy drop") || !strings.Contains(got, "reject") {
+				t.Errorf("that is no ruleset: %s", got)
+			}
+		})
+	}
+}
+
+// A control that does not read back: 77, and the command has not run.
+func TestTamperedRuleset(t *testing.T) {
+	b := newBox(t)
+	b.bin = filepath.Join(w.bin, "ai-sandbox-testhook")
+	file := filepath.Join(w.home, "e2e", "files", b.token+".json")
+	t.Cleanup(func() { os.Remove(file) })
+	// The positive control: the same program, without a fault.
+	b.ok(b.gated("sh", "-c", "echo ran >ran")...)
+	if b.file(t, "ran") != "ran" {
+		t.Fatal("the positive control failed")
+	}
+	before := snapshot(t)
+	records, err := filepath.Glob(filepath.Join(w.home, "e2e", "state", "ai-sandbox", "images", "sandbox-*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := regexp.MustCompile(`localhost/ai-sandbox:[0-9a-f]+`).FindString(b.ok("--print-policy=json", "--", "true").Out)
+	var record string
+	for _, r := range records {
+		if strings.Contains(r, strings.TrimPrefix(ref, "localhost/ai-sandbox:")) {
+			record = r
+		}
+	}
+	honest, err := os.ReadFile(record)
+	if err != nil {
+		t.Fatalf("%v (of %s among %q)", err, ref, records)
+	}
+	t.Cleanup(func() {
+		if err := os.WriteFile(record, honest, 0o600); err != nil {
+			t.Error(err)
+		}
+	})
+	id := regexp.MustCompile(`"id": "([0-9a-f]{64})"`).FindSubmatch(honest)
+	if id == nil {
+		t.Fatalf("no id in %s", honest)
+	}
+	for _, how := range []string{"delete", "reorder", "widen", "append", "policy", "dormant", "extra-table", "extra-chain"} {
+		for _, mode := range []string{"gated", "none"} {
+			if how == "reorder" && mode == "none" {
+				continue // two rules that mean the same in either order
+			}
+			t.Run(how+" "+mode, func(t *testing.T) {
+				// The hook's instruction is a file of an image on top.
+				dir := t.TempDir()
+				for name, text := range map[string]string{"testhook": how + "\n", "Containerfile": "FROM " + string(id[1]) + "\nCOPY testhook /etc/aisb/testhook\n"} {
+					if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				tampered := strings.TrimSpace(output(t, "podman", "build", "-q", "--pull=never", dir))
+				if err := os.WriteFile(record, []byte(strings.Replace(string(honest), string(id[1]), tampered, 1)), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Remove(filepath.Join(b.dir, "ran")); err != nil && !errors.Is(err, os.ErrNotExist) {
+					t.Fatal(err)
+				}
+				args := []string{"--report", file, "--net", mode, "--", "sh", "-c", "echo ran >ran"}
+				if mode == "gated" {
+					args = append([]string{"--allow", b.host("ok.test")}, args...)
+				}
+				r := b.run(args...)
+				if _, err := os.Stat(filepath.Join(b.dir, "ran")); err == nil || r.Code != 77 {
+					t.Fatalf("want 77, and that nothing ran (%v): %s", err, r)
+				}
+				if rep := readReport(t, file); rep.EndedBy != "entrypoint" || rep.ExitCode != 77 || rep.Control != "ruleset" || rep.Reason == "" {
+					t.Errorf("%+v", rep)
+				}
+			})
+		}
+	}
+	nothingLeft(t, before, 2*time.Second)
+	output(t, "podman", "image", "prune", "-f")
+}
