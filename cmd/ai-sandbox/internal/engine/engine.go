@@ -291,6 +291,9 @@ func summary(say func(string, ...any), rep session.Report) {
 			say("refused: %s %s; %s", where, times, policy.Printable(h.Why))
 		}
 	}
+	if rep.RefusedMore > 0 {
+		say("refused: %d requests to still other hosts", rep.RefusedMore)
+	}
 }
 
 func (e *engine) clean(ctx context.Context, mc cli.Machine) error {
