@@ -21,6 +21,9 @@ import (
 	"ai-sandbox/entrypoint/spec"
 )
 
+// maxLog bounds each file that a squid writes, in bytes.
+const maxLog = 64 << 20
+
 // squid is where Debian's package has it.
 const squid = "/usr/sbin/squid"
 
@@ -28,6 +31,13 @@ const squid = "/usr/sbin/squid"
 // lifeline; with --detached there is none, and they live until we are told.
 func runGate(args []string) int {
 	signals := make(chan os.Signal, 8)
+	// How long a log gets is the sandbox's doing. What is past the limit is an
+	// error of the write, and squid drops it.
+	signal.Ignore(unix.SIGXFSZ)
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: maxLog, Max: maxLog}); err != nil {
+		say("limit the log: %v", err)
+		return spec.ExitUnenforced
+	}
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
 	detached := args[0] == "--detached"
 	if detached {

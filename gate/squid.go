@@ -332,12 +332,11 @@ func common(b *conf, c Config, log, which string) {
 	b.line("cache_log %s/%s.cache.log", c.Logs, which)
 	b.line("logfile_rotate 0")
 	b.line("logformat aisb %s %s", which, logFields)
-	if which == "peek" {
-		b.line("acl refused note why")
-		b.line("access_log stdio:%s/%s aisb refused", c.Logs, log)
-	} else {
-		b.line("access_log stdio:%s/%s aisb !ready", c.Logs, log)
-	}
+	// Refusals only: what is let through is not asked for at the end, and the
+	// sandbox decides how many lines there are. on-error: a log that is full
+	// (see the entrypoint's limit) ends no connection.
+	b.line("acl refused note why")
+	b.line("access_log stdio:%s/%s logformat=aisb on-error=drop !ready refused", c.Logs, log)
 }
 
 func front(c Config, listed []policy.Entry) string {

@@ -107,7 +107,10 @@ func Table() []Row {
 
 		deny("socket", unix.SYS_SOCKET, "other families (packet, vsock, alg, xdp, bluetooth …) pass the ruleset by or load modules",
 			Cond{Arg: 0, Op: IsNot, Values: []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}}),
-		deny("socket", unix.SYS_SOCKET, "raw and packet sockets pass the ruleset by; sctp and dccp load modules",
+		deny("socket", unix.SYS_SOCKET, "other protocols (sctp, udplite, l2tp, smc, mptcp …) load modules",
+			Cond{Arg: 0, Op: Is, Values: []uint32{unix.AF_INET, unix.AF_INET6}},
+			Cond{Arg: 2, Op: IsNot, Values: []uint32{0, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6}}),
+		deny("socket", unix.SYS_SOCKET, "raw and packet sockets pass the ruleset by",
 			Cond{Arg: 0, Op: Is, Values: []uint32{unix.AF_INET, unix.AF_INET6}},
 			Cond{Arg: 1, Mask: sockTypeMask, Op: IsNot, Values: []uint32{unix.SOCK_STREAM, unix.SOCK_DGRAM}}),
 		deny("socket", unix.SYS_SOCKET, "of netlink only routing is needed, to list addresses",

@@ -3,9 +3,15 @@
 package e2e
 
 import (
+	"fmt"
+	"io"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"ai-sandbox/policy"
 )
 
 // A named gate stays, serves sessions with its own list, and goes.
@@ -79,18 +85,52 @@ func TestNamedGateDies(t *testing.T) {
 	b.ok("--gate", name, "--", "curl", "-sS", "http://"+b.host("ok.test")+"/")
 }
 
-// Sessions side by side in one project do not meet.
+// Sessions side by side in one project do not meet: none sees another's
+// processes, home, loopback or gate, and each has its own list.
 func TestSideBySide(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
+	const sessions = 4
 	var all []*live
-	for range 4 {
-		all = append(all, b.start(t, "--ephemeral-home", "--allow", b.host("ok.test"), "--", "sh", "-c", "curl -sS https://"+b.host("ok.test")+"/ && ls /proc | grep -c '^[0-9]' && cat"))
+	for i := range sessions {
+		// Each is up, and all are, before any looks at the others.
+		script := fmt.Sprintf(`echo mine-%[1]d >$HOME/mine-%[1]d; echo mine-%[1]d >/tmp/mine-%[1]d; echo mine-%[1]d >/dev/shm/mine-%[1]d
+python3 -m http.server %[2]d --bind 127.0.0.1 --directory $HOME >/dev/null 2>&1 &
+exec -a marker-%[1]d sleep 600 &
+until ./probe tcp 127.0.0.1:%[2]d | grep -q ' open '; do sleep 0.1; done
+echo "${http_proxy##*:}" >port-%[1]d; read go
+cat /proc/[0-9]*/cmdline | tr '\0' '\n' | grep -o '^marker-[0-9]' | sort -u
+ls $HOME /tmp /dev/shm | grep '^mine-' | sort -u
+for i in 0 1 2 3; do ./probe tcp 127.0.0.1:$((8200 + i)) | grep ' open ' | cut -d' ' -f2; done
+for p in 0 1 2 3; do ./probe tcp %[3]s:$(cat port-$p) | grep -q ' open ' && echo "gate-$p"; done
+for i in 0 1 2 3; do curl -sS -o /dev/null -w "host-$i %%{http_code}\n" http://h$i.%[4]s/; done
+read end`, i, 8200+i, policy.GateAddr, b.host("ok.test"))
+		all = append(all, b.start(t, "--ephemeral-home", "--allow", fmt.Sprintf("h%d.%s", i, b.host("ok.test")), "--", "bash", "-c", script))
+	}
+	for i := range sessions {
+		b.file(t, fmt.Sprintf("port-%d", i))
 	}
 	for _, l := range all {
+		if _, err := io.WriteString(l.in, "go\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range all {
+		// They stay until all have looked.
+		last := fmt.Sprintf("h%d.%s", i, b.host("ok.test"))
+		eventually(t, time.Minute, "the request of session "+strconv.Itoa(i), func() bool { return reached(last) })
+	}
+	for i, l := range all {
+		want := fmt.Sprintf("marker-%[1]d\nmine-%[1]d\n127.0.0.1:%[2]d\ngate-%[1]d\n", i, 8200+i)
+		for j := range sessions {
+			want += fmt.Sprintf("host-%d %s\n", j, map[bool]string{true: "200", false: "403"}[i == j])
+		}
+		if _, err := io.WriteString(l.in, "end\n"); err != nil {
+			t.Error(err)
+		}
 		l.in.Close()
-		if r := l.wait(runTime); r.Code != 0 || !strings.Contains(r.Out, w.net.Marker) {
-			t.Errorf("%s", r)
+		if r := l.wait(runTime); r.Code != 0 || r.Out != want {
+			t.Errorf("session %d: want only its own:\n%s\n%s", i, want, r)
 		}
 	}
 }

@@ -103,12 +103,13 @@ func TestRefusedHostIsNamed(t *testing.T) {
 	get := "curl -sS -o /dev/null https://" + host + "/; "
 	r := b.ok(append([]string{"--report", file}, b.gated("sh", "-c", get+get+get+"true")...)...)
 	flag := regexp.MustCompile(`--allow ([^\s)]+)`).FindStringSubmatch(r.Err)
-	if strings.Count(r.Err, host+" ")+strings.Count(r.Err, host+":")+strings.Count(r.Err, host+"\n") == 0 || !strings.Contains(r.Err, "3") || flag == nil {
-		t.Fatalf("the refused host is not named with its count and its flag: %s", r)
+	named := regexp.MustCompile(`(?m)^.*\brefused: `+regexp.QuoteMeta(host)+`\b.*$`).FindAllString(r.Err, -1)
+	if len(named) != 1 || !strings.Contains(named[0], " 3 times") || flag == nil || !strings.Contains(named[0], flag[0]) {
+		t.Fatalf("the refused host is not named once with its count and its flag: %q: %s", named, r)
 	}
 	rep := readReport(t, file)
-	if len(rep.Refused) != 1 {
-		t.Errorf("report: %+v", rep)
+	if len(rep.Refused) != 1 || rep.Refused[0]["host"] != host || rep.Refused[0]["count"] != 3.0 || rep.Refused[0]["allow_flag"] != flag[0] {
+		t.Errorf("report: %+v, want %s three times, and %s", rep, host, flag[0])
 	}
 	unseen(t, host)
 	r = b.ok("--allow", flag[1], "--", "sh", "-c", curl+"https://"+host+"/")
@@ -220,7 +221,9 @@ func TestDirectConnection(t *testing.T) {
 		udp = append(udp, alias+":"+strconv.Itoa(portOf(t, datagrams[2].Addr)))
 	}
 	tcp = append(tcp, "169.254.1.1:53")
-	script := strings.Join(tcp, " ") + "; " + strings.Join(udp, " ") + "; " +
+	// There has to be a way to all of them, or nothing would have been refused.
+	routes := "cat /proc/net/route /proc/net/ipv6_route; "
+	script := routes + strings.Join(tcp, " ") + "; " + strings.Join(udp, " ") + "; " +
 		"./probe dns " + b.host("ok.test") + " 169.254.1.1:53 " + internet.DNS + ":53; " +
 		"./probe fetch-direct http://" + internet.Allowed + "/" + b.token + "; " +
 		"curl -sS --noproxy '*' --max-time 5 http://" + internet.Allowed + "/" + b.token + "; " +
@@ -236,6 +239,9 @@ func TestDirectConnection(t *testing.T) {
 	unseen(t, b.token)
 	if strings.Contains(r.Out, w.net.Marker) || strings.Contains(r.Out, " open ") || strings.Contains(r.Out, "RESOLVED") || strings.Contains(r.Out, "PINGED") {
 		t.Errorf("something answered: %s", r)
+	}
+	if !regexp.MustCompile(`(?m)^\w+\t00000000\t`).MatchString(r.Out) || !regexp.MustCompile(`(?m)^0{32} 00 .* (?:0[^0]|\S*[^l]o?)\S*$`).MatchString(r.Out) {
+		t.Errorf("the sandbox has no default route of IPv4 or IPv6, so the ruleset is not what refuses: %s", r)
 	}
 	// Refused, and at once: a tool must not hang.
 	for line := range strings.Lines(r.Out) {

@@ -229,25 +229,118 @@ func minus(a, b []string) []string {
 func TestRebuild(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	b.env = []string{"XDG_STATE_HOME=" + filepath.Join(w.home, "e2e", "state-"+b.token)}
-	t.Cleanup(func() { removeAll(t, filepath.Join(w.home, "e2e", "state-"+b.token)) })
+	state := filepath.Join(w.home, "e2e", "state-"+b.token)
+	b.env = []string{"XDG_STATE_HOME=" + state}
+	t.Cleanup(func() { removeAll(t, state) })
 	tag := tagOf(t, b)
-	r := b.run("build", "--rebuild")
-	if r.Code != 0 || !strings.Contains(r.Out, tag) {
-		t.Fatalf("%s", r)
+	// build returns how often each image's log says that a layer was there, and
+	// the layers of the sandbox's image.
+	build := func(args ...string) (cached map[string]int, layers []string) {
+		t.Helper()
+		r := b.ok(append([]string{"build"}, args...)...)
+		if !strings.Contains(r.Out, tag) {
+			t.Fatalf("want %s: %s", tag, r)
+		}
+		logs, err := filepath.Glob(filepath.Join(state, "ai-sandbox", "images", "*.log"))
+		if err != nil || len(logs) != 2 {
+			t.Fatalf("want the logs of two images: %q, %v", logs, err)
+		}
+		cached = map[string]int{}
+		for _, path := range logs {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(data), "STEP 1/") {
+				t.Errorf("%s holds no steps: %s", path, tail(string(data)))
+			}
+			kind, _, _ := strings.Cut(filepath.Base(path), "-")
+			cached[kind] = strings.Count(string(data), "Using cache")
+		}
+		id := regexp.MustCompile(`"id": ?"([0-9a-f]{64})"`).FindStringSubmatch(readOne(t, filepath.Join(state, "ai-sandbox", "images", "sandbox-*.json")))
+		if id == nil {
+			t.Fatal("no record of the image")
+		}
+		return cached, strings.Fields(output(t, "podman", "image", "inspect", "--format", "{{range .RootFS.Layers}}{{.}} {{end}}", id[1]))
 	}
-	if !strings.Contains(r.Err, "Debian packages") || strings.Contains(r.Err, "Using cache") {
-		t.Errorf("it does not look rebuilt: %s", r)
+	// The positive control: with no record but with the layers, they are used.
+	if cached, _ := build(); cached["sandbox"] == 0 || cached["gate"] == 0 {
+		t.Fatalf("the positive control failed: %v cached layers", cached)
 	}
+	started := time.Now()
+	cached, layers := build("--rebuild")
+	if cached["sandbox"] != 0 || cached["gate"] != 0 {
+		t.Errorf("%v cached layers were used", cached)
+	}
+	if len(layers) < 2 {
+		t.Errorf("the image has %d layers", len(layers))
+	}
+	id := strings.TrimSpace(output(t, "podman", "image", "inspect", "--format", "{{.Id}}", tag))
+	for line := range strings.Lines(output(t, "podman", "history", "--format", "{{.Id}} {{.CreatedBy}}", "--no-trunc", id)) {
+		t.Logf("history: %.150s", line)
+	}
+	_ = started
 	b.ok("--net", "none", "--", "true")
 }
 
+// readOne reads the one file that a pattern stands for.
+func readOne(t *testing.T, pattern string) string {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%s: %q, %v", pattern, files, err)
+	}
+	data, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// A build that fails names its step and the log, which holds what that step
+// said. The base is one without a package manager.
 func TestBuildFailureNamesItsLog(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	b.env = []string{"AISB_BASE=127.0.0.1:5000/no-such-image:x"}
-	r := b.run("build")
-	if r.Code != 1 || len(strings.Split(strings.TrimSpace(r.Err), "\n")) > 5 {
-		t.Errorf("%s", r)
+	state := filepath.Join(w.home, "e2e", "state-"+b.token)
+	t.Cleanup(func() { removeAll(t, state) })
+	// Every "apt-get" of this base fails, after it has said a word.
+	word, ref := "said-"+b.token, "127.0.0.1:5000/broken-"+b.token
+	dir := t.TempDir()
+	base := strings.TrimSpace(output(t, "podman", "image", "inspect", "--format", "{{.Id}}", baseOf(t)))
+	containerfile := "FROM " + base + "\nRUN printf '#!/bin/sh\\necho " + word + "; exit 9\\n' >/usr/bin/apt-get\n"
+	if err := os.WriteFile(filepath.Join(dir, "Containerfile"), []byte(containerfile), 0o600); err != nil {
+		t.Fatal(err)
 	}
+	output(t, "podman", "build", "-q", "--pull=never", "-t", ref+":x", dir)
+	t.Cleanup(func() { output(t, "podman", "rmi", "-f", ref+":x") })
+	output(t, "podman", "push", "-q", "--tls-verify=false", ref+":x")
+	b.env = []string{"XDG_STATE_HOME=" + state, "AISB_BASE=" + ref + ":x"}
+	r := b.run("build")
+	failure := regexp.MustCompile(`(?m)^ai-sandbox: error: build localhost/ai-sandbox\S*: step (\d+) of \d+, .* \(its output is in (\S+)\)$`).FindStringSubmatch(r.Err)
+	if r.Code != 1 || failure == nil {
+		t.Fatalf("the failure does not name its step and its log: %s", r)
+	}
+	if strings.Contains(r.Err, word) {
+		t.Errorf("the build's output is on the terminal, too: %s", r)
+	}
+	data, err := os.ReadFile(failure[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, step, ok := strings.Cut(string(data), "STEP "+failure[1]+"/"); !ok || !strings.Contains(step, "\n"+word+"\n") || !strings.HasPrefix(failure[2], state+"/") {
+		t.Errorf("%s does not hold the output of step %s: %s", failure[2], failure[1], tail(string(data)))
+	}
+}
+
+// baseOf is the reference of the base that the tests' images stand on.
+func baseOf(t *testing.T) string {
+	t.Helper()
+	for _, e := range w.env {
+		if ref, ok := strings.CutPrefix(e, "AISB_BASE="); ok {
+			return ref
+		}
+	}
+	t.Fatal("no AISB_BASE")
+	return ""
 }

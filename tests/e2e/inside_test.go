@@ -132,11 +132,44 @@ func TestEnvironment(t *testing.T) {
 	}
 	stop := b.background(t, "--env", "PASSED", "--", "sh", "-c", "echo up >up; cat")
 	b.file(t, "up")
-	out := output(t, "podman", "ps", "-aq", "--filter", "name=^aisb-")
-	for id := range strings.FieldsSeq(out) {
-		if strings.Contains(output(t, "podman", "inspect", id), "last "+b.token) {
-			t.Errorf("podman inspect shows the value")
+	secret, id := "last "+b.token, sessionOf(t, b)
+	for _, name := range []string{"aisb-" + id, "aisb-gate-" + id} {
+		out := output(t, "podman", "inspect", name)
+		if !strings.Contains(out, name) || strings.Contains(out, secret) {
+			t.Errorf("podman inspect shows the value, or nothing: %s", tail(out))
 		}
+	}
+	// Nor in any argv, nor on the disk: records, podman's database, its logs.
+	seen := 0
+	for _, p := range processes(t) {
+		if strings.Contains(p.argv, id) {
+			seen++
+		}
+		if strings.Contains(p.argv, secret) {
+			t.Errorf("an argv shows the value: %s", p)
+		}
+	}
+	if seen == 0 {
+		t.Error("no process of the session was looked at")
+	}
+	holds := func(what string) (files []string, all int) {
+		// As root of podman's user namespace: files of containers are there, too.
+		script := `for d; do find "$d" -xdev -type f -size -64M ! -path '*/overlay/*/diff/*' -print0; done | tee /tmp/aisb-looked-$$ | xargs -0 grep -laFe "$0"; tr -dc '\0' </tmp/aisb-looked-$$ | wc -c; rm -f /tmp/aisb-looked-$$`
+		out := strings.Fields(output(t, "podman", "unshare", "sh", "-c", script, what,
+			filepath.Join(w.home, "e2e", "state"), filepath.Join(w.home, "e2e", "cache"), filepath.Join(w.home, "e2e", "config"),
+			filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "ai-sandbox"), filepath.Join(w.home, ".local/share/containers"), filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "containers")))
+		n, err := strconv.Atoi(out[len(out)-1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out[:len(out)-1], n
+	}
+	if files, _ := holds(secret); len(files) > 0 {
+		t.Errorf("the value is on the disk: %q", files)
+	}
+	// The positive control: the session's id is in its record and in podman's.
+	if files, n := holds(id); len(files) < 2 {
+		t.Errorf("the positive control failed: the session's id is in %q of %d files", files, n)
 	}
 	stop()
 }

@@ -27,9 +27,11 @@ type Engine struct {
 
 	// Run runs the command, and returns its exit code, or an error with the
 	// code for a failure of our own (0: the usual one).
-	Run   func(ctx context.Context, r RunRequest) (int, error)
-	Build func(ctx context.Context, r BuildRequest) error
-	Clean func(ctx context.Context, m Machine) error
+	Run func(ctx context.Context, r RunRequest) (int, error)
+	// Refused writes the report of a run that was refused before Run.
+	Refused func(report string, reason error) error
+	Build   func(ctx context.Context, r BuildRequest) error
+	Clean   func(ctx context.Context, m Machine) error
 	// GateUp starts a named gate with the lists of net.
 	GateUp   func(ctx context.Context, r BuildRequest, name string, net policy.Net) error
 	GateDown func(ctx context.Context, m Machine, name string) error

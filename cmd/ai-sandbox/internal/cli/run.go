@@ -5,6 +5,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
@@ -27,10 +28,24 @@ func (a *app) run(inv Invocation, flagLayer []config.Item) error {
 		why = forLook
 	}
 	s, err := a.prepare(flagLayer, why)
-	if err != nil {
+	if err == nil {
+		err = a.start(inv, s, look)
+	}
+	var ran *exitError
+	if err == nil || look || errors.As(err, &ran) {
 		return err
 	}
-	return a.start(inv, s, look)
+	// Refused before the run: the report says so, instead of an earlier run's.
+	for _, it := range flagLayer {
+		if it.Key == "report" && it.Value != "" {
+			path := it.Value
+			if !filepath.IsAbs(path) {
+				path = filepath.Join(a.cwd, path)
+			}
+			return errors.Join(err, a.engine.Refused(path, err))
+		}
+	}
+	return err
 }
 
 // start runs the command, or prints what it would be.

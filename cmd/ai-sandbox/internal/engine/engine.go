@@ -32,7 +32,7 @@ func New(start time.Time) cli.Engine {
 	e := &engine{start: start}
 	return cli.Engine{
 		Image: e.image, Ruleset: ruleset, DryRun: dryRun, GateNet: e.gateNet,
-		Run: e.run, Build: e.build, Clean: e.clean,
+		Run: e.run, Refused: e.refused, Build: e.build, Clean: e.clean,
 		GateUp: e.gateUp, GateDown: e.gateDown, GateList: e.gateList, Doctor: e.doctor,
 	}
 }
@@ -83,14 +83,22 @@ func planned(p imagebuild.Plan) policy.Image {
 	}
 }
 
-// say prints lines for people.
+// say prints lines for people. What is in them may come from a registry, a gate's
+// log or a file's name: no escape code gets to the terminal.
 func say(w io.Writer) func(string, ...any) {
-	return func(format string, a ...any) { fmt.Fprintf(w, "ai-sandbox: "+format+"\n", a...) }
+	return func(format string, a ...any) {
+		for line := range strings.Lines(fmt.Sprintf(format, a...)) {
+			fmt.Fprintln(w, "ai-sandbox: "+policy.Printable(strings.TrimSuffix(line, "\n")))
+		}
+	}
 }
 
 // manager opens where this user's sessions are.
 func manager(m cli.Machine) (*session.Manager, error) {
 	for _, d := range []string{m.Facts.Dirs.Runtime(), m.Facts.Dirs.State} {
+		if !filepath.IsAbs(d) {
+			return nil, errors.New("XDG_RUNTIME_DIR is not set: log in with a user session, or set it to a directory of your own")
+		}
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("make %s: %w", d, err)
 		}
@@ -177,6 +185,7 @@ func (e *engine) build(ctx context.Context, r cli.BuildRequest) error {
 // forwarded are the signals that go to the command.
 var forwarded = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+	syscall.SIGALRM, syscall.SIGVTALRM, syscall.SIGPROF, syscall.SIGIO, syscall.SIGPWR, syscall.SIGCONT,
 }
 
 func (e *engine) run(ctx context.Context, r cli.RunRequest) (int, error) {
@@ -195,9 +204,22 @@ func (e *engine) run(ctx context.Context, r cli.RunRequest) (int, error) {
 	rep, err := e.runSession(ctx, r, signals)
 	summary(say(r.Err), rep)
 	if report != nil {
-		err = errors.Join(err, report.write(rep))
+		// Who asked for a report would take its absence for something else.
+		if werr := report.write(rep); werr != nil {
+			return session.ExitFailed, errors.Join(err, werr)
+		}
 	}
 	return rep.ExitCode, err
+}
+
+// refused writes the report of a run that was refused before it began.
+func (e *engine) refused(path string, reason error) error {
+	report, err := openReport(path)
+	if err != nil {
+		return err
+	}
+	return report.write(session.Report{Version: 1, ExitCode: session.ExitFailed, EndedBy: session.EndedByUs,
+		Reason: reason.Error(), Refused: []gate.RefusedHost{}, Timings: map[string]float64{}})
 }
 
 func (e *engine) runSession(ctx context.Context, r cli.RunRequest, signals <-chan os.Signal) (session.Report, error) {
@@ -215,7 +237,7 @@ func (e *engine) runSession(ctx context.Context, r cli.RunRequest, signals <-cha
 	if err != nil {
 		return fail(err)
 	}
-	c, err := connect(ctx, r.Machine)
+	c, err := untilSignal(ctx, signals, func(ctx context.Context) (*podman.Client, error) { return connect(ctx, r.Machine) })
 	if err != nil {
 		return fail(err)
 	}

@@ -5,6 +5,7 @@
 package engine
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,6 +34,12 @@ func openReport(path string) (*reportFile, error) {
 	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, errors.Join(fmt.Errorf("report %s is not a regular file: name another", path), unix.Close(dir))
 	}
+	// An earlier run's report is not to be taken for this one's.
+	if err == nil {
+		if err := unix.Unlinkat(dir, r.name, 0); err != nil {
+			return nil, errors.Join(fmt.Errorf("report %s: remove the old one: %w", path, err), unix.Close(dir))
+		}
+	}
 	if err := unix.Faccessat(dir, ".", unix.W_OK, 0); err != nil {
 		return nil, errors.Join(fmt.Errorf("report %s: its directory can't be written: %w", path, err), unix.Close(dir))
 	}
@@ -45,7 +52,8 @@ func (r *reportFile) write(rep session.Report) (err error) {
 	if err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
-	tmp := fmt.Sprintf(".%s.%s", r.name, rep.Session)
+	// Not to be guessed: the command may have made any other name.
+	tmp := ".aisb-report-" + rand.Text()
 	fd, err := unix.Openat(r.dir, tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return fmt.Errorf("write the report: %w", err)

@@ -14,7 +14,8 @@ import (
 )
 
 // attend watches a running command until it ends or something it stands on does.
-func (r *run) attend(ctx context.Context, up *started) error {
+// A signal that came with its start is handed in.
+func (r *run) attend(ctx context.Context, up *started, late os.Signal) error {
 	var resized <-chan os.Signal
 	if r.req.Terminal != nil {
 		resized = r.req.Terminal.Resized()
@@ -22,6 +23,19 @@ func (r *run) attend(ctx context.Context, up *started) error {
 	var grace, lost <-chan time.Time
 	var stopSignal os.Signal
 	attached := up.attached
+	signalled := func(s os.Signal) error {
+		if s == syscall.SIGTERM || s == syscall.SIGHUP {
+			if grace == nil {
+				grace, stopSignal = time.After(graceTime), s
+			}
+		}
+		return r.forward(s)
+	}
+	if late != nil {
+		if err := signalled(late); err != nil {
+			return err
+		}
+	}
 	for {
 		select {
 		case f, ok := <-up.frames:
@@ -55,13 +69,8 @@ func (r *run) attend(ctx context.Context, up *started) error {
 			r.report.EndedBy = EndedByGate
 			return errors.New("the gate ended; the command was ended with it")
 		case s := <-r.req.Signals:
-			if err := r.forward(s); err != nil {
+			if err := signalled(s); err != nil {
 				return err
-			}
-			if s == syscall.SIGTERM || s == syscall.SIGHUP {
-				if grace == nil {
-					grace, stopSignal = time.After(graceTime), s
-				}
 			}
 		case <-grace:
 			r.report.EndedBy = EndedBySignal

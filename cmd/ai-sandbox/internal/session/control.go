@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,8 +19,9 @@ import (
 // A control is one container's channel. Closing it ends the lifeline.
 type control struct {
 	dir string
-	in  *os.File // we write; we also hold its reading end, so opening never waits
-	out *os.File // we read
+	id  spec.Bind // the directory's identity
+	in  *os.File  // we write; we also hold its reading end, so opening never waits
+	out *os.File  // we read
 	// keeper holds out's writing end until the guest has it open, or reading
 	// would see an end at once.
 	keeper *os.File
@@ -34,6 +36,11 @@ func newControl(dir string) (*control, error) {
 		return nil, fmt.Errorf("make the control channel: %w", err)
 	}
 	c := &control{dir: dir}
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return nil, fmt.Errorf("make the control channel: %w", err)
+	}
+	c.id = spec.Bind{Target: spec.Dir, Dev: st.Dev, Ino: st.Ino}
 	for _, name := range []string{spec.InName, spec.OutName} {
 		if err := unix.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
 			return nil, fmt.Errorf("make the control channel: %w", err)
@@ -62,10 +69,16 @@ func openFIFO(path string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
+// sendTime bounds one frame: a FIFO is full when its reader is gone or stuck.
+const sendTime = 10 * time.Second
+
 // Send writes one frame.
 func (c *control) Send(f spec.ToGuest) error {
 	c.send.Lock()
 	defer c.send.Unlock()
+	if err := c.in.SetWriteDeadline(time.Now().Add(sendTime)); err != nil {
+		return fmt.Errorf("send to the entrypoint: %w", err)
+	}
 	if err := spec.WriteFrame(c.in, f); err != nil {
 		return fmt.Errorf("send to the entrypoint: %w", err)
 	}

@@ -218,6 +218,11 @@ func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gat
 		}
 		return nil, errors.Join(err, be.Remove(ctx, g.Name))
 	}
+	if r.ctl != nil {
+		if err := r.ctl.Unlink(); err != nil {
+			return nil, err
+		}
+	}
 	return r, nil
 }
 

@@ -58,6 +58,11 @@ func (m *Manager) GateUp(ctx context.Context, be backend.Backend, name, image st
 	if err := CheckGateName(name); err != nil {
 		return store.Record{}, err
 	}
+	unlock, err := m.Store.Lock("gate-" + name)
+	if err != nil {
+		return store.Record{}, err
+	}
+	defer unlock()
 	if old, ok, err := m.Store.Gate(name); err != nil {
 		return store.Record{}, err
 	} else if ok && m.Store.Liveness(old) == store.Alive {
@@ -150,13 +155,17 @@ func (m *Manager) GateNet(name string) (policy.Net, error) {
 }
 
 // findGate makes sure that the named gate answers, and is the one recorded.
-func (m *Manager) findGate(ctx context.Context, be backend.Backend, name string) (*runningGate, error) {
+func (m *Manager) findGate(ctx context.Context, be backend.Backend, net policy.Net) (*runningGate, error) {
+	name := net.GateName
 	rec, ok, err := m.Store.Gate(name)
 	if err != nil {
 		return nil, err
 	}
 	if !ok || rec.GatePort == 0 {
 		return nil, fmt.Errorf("gate %s: %w; start it with ai-sandbox gate up %s --allow HOST", name, ErrNoGate, name)
+	}
+	if rec.PolicyHash != PolicyHash(net) {
+		return nil, fmt.Errorf("gate %s was made anew with another list just now: start the run again", name)
 	}
 	ready, err := probe(ctx, rec.GatePort, gate.Config{Nonce: rec.Nonce, PolicyHash: rec.PolicyHash})
 	if err != nil {
@@ -170,7 +179,7 @@ func (m *Manager) findGate(ctx context.Context, be backend.Backend, name string)
 		defer close(ended)
 		// The end of this wait is the end of the gate, or of podman's service:
 		// either way nothing vouches for the port any more.
-		_, _ = be.Exit(ctx, rec.Containers[0])
+		_, _ = be.Exit(context.WithoutCancel(ctx), rec.Containers[0])
 	}()
 	return &runningGate{container: rec.Containers[0], port: rec.GatePort, ended: ended}, nil
 }

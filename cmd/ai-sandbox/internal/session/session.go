@@ -141,6 +141,9 @@ func (m *Manager) Run(ctx context.Context, be backend.Backend, req Request) (rep
 		Refused: []gate.RefusedHost{}, Timings: map[string]float64{}}
 	reaped := m.reapLater(ctx, be)
 	err = r.all(ctx)
+	if r.ctl != nil {
+		r.ctl.Close() // the agent ends before anything else is done
+	}
 	r.refusals()
 	if uerr := r.undo.run(); uerr != nil {
 		r.report.Leftover = uerr.Error()
@@ -162,6 +165,7 @@ func (r *run) mark(what string) {
 
 // all is the session, up to the moment when only the undoing is left.
 func (r *run) all(ctx context.Context) error {
+	attendCtx := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if err := r.prepare(); err != nil {
@@ -191,13 +195,17 @@ func (r *run) all(ctx context.Context) error {
 	up, err := r.start(ctx, b)
 	close(early)
 	<-stopped
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil && ctx.Err() != nil {
-			err = cause
-		}
+	var late interrupted
+	switch cause := context.Cause(ctx); {
+	case err != nil && cause != nil:
+		return r.failed(cause)
+	case err != nil:
 		return r.failed(err)
+	case errors.As(cause, &late):
+		// It came when the command was let go: it is the command's.
+		return r.attend(attendCtx, up, late.sig)
 	}
-	return r.attend(ctx, up)
+	return r.attend(attendCtx, up, nil)
 }
 
 // interrupted is the cause of a start that a signal ended.
@@ -462,8 +470,11 @@ func (r *run) sealed(b backend.Sandbox, port uint16) *spec.Spec {
 	}
 	for _, m := range p.Mounts {
 		s.Mounts = append(s.Mounts, m.Target)
-		if m.Why == policy.WhyProject {
+		switch m.Why {
+		case policy.WhyProject:
 			s.Binds = append(s.Binds, spec.Bind{Target: m.Target, Dev: r.req.Project.Dev, Ino: r.req.Project.Ino})
+		case policy.WhyControl:
+			s.Binds = append(s.Binds, spec.Bind{Target: m.Target, Dev: r.ctl.id.Dev, Ino: r.ctl.id.Ino})
 		}
 	}
 	return s
@@ -473,7 +484,7 @@ func (r *run) sealed(b backend.Sandbox, port uint16) *spec.Spec {
 func (r *run) bringGate(ctx context.Context, u *undo) (*runningGate, error) {
 	net := r.req.Policy.Net
 	if net.GateName != "" {
-		return r.m.findGate(ctx, r.be, net.GateName)
+		return r.m.findGate(ctx, r.be, net)
 	}
 	cfg := gate.Config{Allow: net.Allow, AllowPrivate: net.AllowPrivate, Nonce: nonce(), PolicyHash: PolicyHash(net)}
 	g := backend.Gate{Name: "aisb-gate-" + r.id, Session: r.id, Image: r.req.GateImage}

@@ -138,7 +138,8 @@ func TestSealedMessage(t *testing.T) {
 	if strings.Contains(env, policy.PortPlaceholder) {
 		t.Errorf("a placeholder is left: %q", env)
 	}
-	if len(got.Binds) != 1 || got.Binds[0] != (spec.Bind{Target: "/home/dev/project", Dev: 1, Ino: 2}) {
+	if len(got.Binds) != 2 || got.Binds[0] != (spec.Bind{Target: "/home/dev/project", Dev: 1, Ino: 2}) ||
+		got.Binds[1].Target != spec.Dir || got.Binds[1].Ino == 0 {
 		t.Errorf("binds %+v", got.Binds)
 	}
 }

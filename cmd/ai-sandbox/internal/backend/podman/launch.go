@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/containers/podman/v5/libpod/define"
 	"github.com/containers/podman/v5/pkg/bindings"
@@ -39,12 +40,19 @@ func translate(err error) error {
 }
 
 func (c *Client) EnsureHome(ctx context.Context, name, session string, labels map[string]string) (string, error) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), createTime) // as create
+	defer stop()
 	conn, cancel := c.with(ctx)
 	defer cancel()
+	want := labels[backend.LabelProject]
 	v, err := volumes.Inspect(conn, name, nil)
 	if err := translate(err); err == nil {
 		if v.Labels[backend.LabelKind] != "home" {
 			return "", fmt.Errorf("the volume %s is there but was not made by ai-sandbox: remove it or rename it", name)
+		}
+		// The name has only part of a hash of the project's path.
+		if got := v.Labels[backend.LabelProject]; got != want {
+			return "", fmt.Errorf("the home volume %s belongs to the project %q: remove it with podman volume rm, or use --ephemeral-home", name, got)
 		}
 		return v.Labels[backend.LabelHomeLayout], nil
 	} else if !errors.Is(err, backend.ErrNotExist) {
@@ -60,7 +68,8 @@ func (c *Client) EnsureHome(ctx context.Context, name, session string, labels ma
 	v, err = volumes.Create(conn, entities.VolumeCreateOptions{Name: name, Labels: all}, nil)
 	if err != nil {
 		// Another start of the same project may have made it just now.
-		if again, ierr := volumes.Inspect(conn, name, nil); ierr == nil && again.Labels[backend.LabelKind] == "home" {
+		again, ierr := volumes.Inspect(conn, name, nil)
+		if ierr == nil && again.Labels[backend.LabelKind] == "home" && again.Labels[backend.LabelProject] == want {
 			return again.Labels[backend.LabelHomeLayout], nil
 		}
 		return "", fmt.Errorf("make the home volume %s: %w", name, err)
@@ -71,11 +80,19 @@ func (c *Client) EnsureHome(ctx context.Context, name, session string, labels ma
 // createTries bounds how often a container with a broken mapping is made anew.
 const createTries = 5
 
+// createTime bounds the making of a container or volume.
+const createTime = time.Minute
+
 // create makes a container, one at a time for this user: podman's service reads
 // the subordinate ids with a library that is not safe for two requests at once
 // (libsubid), and then maps one id only. Another program's podman can still do
 // that to us, so the mapping is read back.
+//
+// Nor is it cancelled: the service would finish what nobody waits for, and leave
+// a container that was not there to remove.
 func (c *Client) create(ctx context.Context, s *specgen.SpecGenerator) (string, error) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), createTime)
+	defer stop()
 	conn, cancel := c.with(ctx)
 	defer cancel()
 	unlock, err := flock(c.createLock)

@@ -93,6 +93,20 @@ func (s *Store) Put(r Record) error {
 	return nil
 }
 
+// Lock keeps other processes of this user from working on the same thing until
+// the returned function is called, or this process ends.
+func (s *Store) Lock(name string) (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(s.dir, name+".lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", name, err)
+	}
+	// Not to wait: what holds it is an ai-sandbox that does the same now.
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("another ai-sandbox works on %s just now: try again: %w", name, err), f.Close())
+	}
+	return func() { f.Close() }, nil
+}
+
 // Delete removes a record; one that is not there is no error.
 func (s *Store) Delete(r Record) error {
 	if err := os.Remove(s.path(r)); err != nil && !errors.Is(err, os.ErrNotExist) {
