@@ -81,6 +81,8 @@ type Backend interface {
 	// Verify compares what really came up with what was asked: mounts,
 	// capabilities, network, pasta's own argument list.
 	Verify(ctx context.Context, id string, s Sandbox) error
+	// VerifyGate is Verify for a gate's container.
+	VerifyGate(ctx context.Context, id string, g Gate) error
 	// CreateGate makes the gate's container without starting it.
 	CreateGate(ctx context.Context, g Gate) (id string, err error)
 	// Exit waits for the container's end and tells its exit code.

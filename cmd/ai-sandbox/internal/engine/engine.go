@@ -127,6 +127,23 @@ var serviceEnv = []string{
 	"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR",
 }
 
+// open is what a verb that starts or ends something begins with: the manager, the
+// service, and what earlier commands have left behind taken away.
+func open(ctx context.Context, m cli.Machine) (*session.Manager, *podman.Client, error) {
+	mgr, err := manager(m)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := connect(ctx, m)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, _, err := mgr.Reap(ctx, c); err != nil {
+		mgr.Say("leftovers of an earlier session could not be removed: %v", err)
+	}
+	return mgr, c, nil
+}
+
 func connect(ctx context.Context, m cli.Machine) (*podman.Client, error) {
 	env := []string{"PATH=" + strings.Join(m.Facts.SearchPath, ":")}
 	for _, name := range serviceEnv {
@@ -165,10 +182,7 @@ func (e *engine) ensure(ctx context.Context, m cli.Machine, r cli.ImageRequest, 
 func (e *engine) build(ctx context.Context, r cli.BuildRequest) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	if _, err := manager(r.Machine); err != nil {
-		return err
-	}
-	c, err := connect(ctx, r.Machine)
+	_, c, err := open(ctx, r.Machine)
 	if err != nil {
 		return err
 	}

@@ -25,11 +25,7 @@ func (e *engine) gateNet(m cli.Machine, name string) (policy.Net, error) {
 func (e *engine) gateUp(ctx context.Context, r cli.BuildRequest, name string, net policy.Net) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	m, err := manager(r.Machine)
-	if err != nil {
-		return err
-	}
-	c, err := connect(ctx, r.Machine)
+	m, c, err := open(ctx, r.Machine)
 	if err != nil {
 		return err
 	}
@@ -46,11 +42,7 @@ func (e *engine) gateUp(ctx context.Context, r cli.BuildRequest, name string, ne
 }
 
 func (e *engine) gateDown(ctx context.Context, mc cli.Machine, name string) error {
-	m, err := manager(mc)
-	if err != nil {
-		return err
-	}
-	c, err := connect(ctx, mc)
+	m, c, err := open(ctx, mc)
 	if err != nil {
 		return err
 	}
@@ -58,7 +50,7 @@ func (e *engine) gateDown(ctx context.Context, mc cli.Machine, name string) erro
 }
 
 func (e *engine) gateList(ctx context.Context, mc cli.Machine) error {
-	m, err := manager(mc)
+	m, _, err := open(ctx, mc)
 	if err != nil {
 		return err
 	}

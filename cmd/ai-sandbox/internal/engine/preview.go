@@ -108,11 +108,7 @@ func controlDir(p policy.Policy) string {
 func (e *engine) doctor(ctx context.Context, m cli.Machine) []host.Verdict {
 	service := host.Verdict{Name: "podman service"}
 	image := host.Verdict{Name: "images"}
-	if _, err := manager(m); err != nil {
-		service.Problem = err.Error()
-		return []host.Verdict{service}
-	}
-	c, err := connect(ctx, m)
+	_, c, err := open(ctx, m)
 	if err != nil {
 		service.Problem = err.Error()
 		return []host.Verdict{service}

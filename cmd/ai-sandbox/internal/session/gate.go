@@ -203,7 +203,13 @@ func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gat
 	if err := be.Start(ctx, r.container); err != nil {
 		return nil, err
 	}
-	if err := awaitGate(ctx, cfg, ended); err != nil {
+	verified := make(chan error, 1)
+	go func() { verified <- be.VerifyGate(ctx, r.container, g) }()
+	err = awaitGate(ctx, cfg, ended)
+	if verr := <-verified; err == nil && verr != nil {
+		return nil, verr
+	}
+	if err != nil {
 		if text := out.String(); text != "" {
 			err = fmt.Errorf("%w: %s", err, policy.Printable(text))
 		}

@@ -179,7 +179,7 @@ func TestRefusedIsToldFromTheCommandsOwnCode(t *testing.T) {
 // A step that fails ends the start with 125 and leaves nothing, and the command
 // never gets its go.
 func TestEveryStepCanFail(t *testing.T) {
-	for _, step := range []string{"home", "create", "attach", "start", "verify", "gate"} {
+	for _, step := range []string{"home", "create", "attach", "start", "verify", "gate", "verify gate"} {
 		t.Run(step, func(t *testing.T) {
 			ran := false
 			e := newEnv(t, func(in, out *os.File) error {

@@ -149,6 +149,11 @@ func (b *Backend) Resize(context.Context, string, int, int) error { return b.cal
 // Verify implements backend.Backend.
 func (b *Backend) Verify(context.Context, string, backend.Sandbox) error { return b.call("verify") }
 
+// VerifyGate implements backend.Backend.
+func (b *Backend) VerifyGate(context.Context, string, backend.Gate) error {
+	return b.call("verify gate")
+}
+
 var port = regexp.MustCompile(`(?m)^http_port 127\.0\.0\.1:(\d+)`)
 
 // CreateGate implements backend.Backend. Started, the gate listens where its

@@ -7,6 +7,7 @@ package podman
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
 	entry "ai-sandbox/entrypoint/spec"
+	"ai-sandbox/gate"
 	"ai-sandbox/policy"
 )
 
@@ -28,8 +30,8 @@ func (c *Client) Verify(ctx context.Context, id string, b backend.Sandbox) error
 	if err != nil {
 		return fmt.Errorf("look at the container: %w", translate(err))
 	}
-	if problems := differences(data, b); len(problems) > 0 {
-		return fmt.Errorf("the container is not as asked for: %s (does containers.conf or mounts.conf add it?)", strings.Join(problems, "; "))
+	if err := compare(data, expectSandbox(b)); err != nil {
+		return err
 	}
 	if b.Policy.Net.Mode != policy.NetGated {
 		return nil
@@ -47,24 +49,81 @@ func (c *Client) Verify(ctx context.Context, id string, b backend.Sandbox) error
 	return nil
 }
 
-// differences lists what the container has otherwise than the specification.
-func differences(data *define.InspectContainerData, b backend.Sandbox) []string {
+// VerifyGate implements backend.Backend.
+func (c *Client) VerifyGate(ctx context.Context, id string, g backend.Gate) error {
+	conn, cancel := c.with(ctx)
+	defer cancel()
+	data, err := containers.Inspect(conn, id, nil)
+	if err != nil {
+		return fmt.Errorf("look at the gate's container: %w", translate(err))
+	}
+	return compare(data, expectGate(g))
+}
+
+// An expected is what a container has to be.
+type expected struct {
+	image   string
+	command []string
+	network string
+	user    string
+	caps    []string
+	mounts  map[string]string // target to "kind source ro=..."
+}
+
+func expectSandbox(b backend.Sandbox) expected {
+	e := expected{image: b.Image, command: []string{entrypointPath, "session"}, network: "pasta", user: "0:0",
+		caps: b.Policy.Capabilities, mounts: map[string]string{}}
+	if b.Policy.Net.Mode == policy.NetNone {
+		e.network = "none"
+	}
+	for _, m := range b.Policy.Mounts {
+		switch {
+		case m.Target == entry.Dir:
+			e.mounts[m.Target] = mounted("bind", b.ControlDir, true)
+		case m.Kind != "tmpfs":
+			e.mounts[m.Target] = mounted(m.Kind, m.Source, m.ReadOnly)
+		}
+	}
+	return e
+}
+
+func expectGate(g backend.Gate) expected {
+	s := gateSpec(g)
+	e := expected{image: g.Image, command: append([]string{entrypointPath}, s.Command...), network: "host", user: s.User, mounts: map[string]string{
+		gate.ConfDir: mounted("bind", g.ConfigDir, true),
+		gate.LogDir:  mounted("bind", g.LogDir, false),
+	}}
+	if g.ControlDir != "" {
+		e.mounts[entry.Dir] = mounted("bind", g.ControlDir, true)
+	}
+	return e
+}
+
+func mounted(kind, source string, readOnly bool) string {
+	return fmt.Sprintf("%s %s ro=%v", kind, source, readOnly)
+}
+
+func compare(data *define.InspectContainerData, want expected) error {
+	if problems := differences(data, want); len(problems) > 0 {
+		return fmt.Errorf("the container is not as asked for: %s (does containers.conf or mounts.conf add it?)", strings.Join(problems, "; "))
+	}
+	return nil
+}
+
+// differences lists what the container has otherwise than expected.
+func differences(data *define.InspectContainerData, want expected) []string {
 	var p []string
 	bad := func(format string, a ...any) { p = append(p, fmt.Sprintf(format, a...)) }
-	if got := strings.TrimPrefix(data.Image, "sha256:"); got != strings.TrimPrefix(b.Image, "sha256:") {
+	if got := strings.TrimPrefix(data.Image, "sha256:"); got != strings.TrimPrefix(want.image, "sha256:") {
 		bad("image %s", got)
 	}
-	if got := append([]string{data.Path}, data.Args...); !slices.Equal(got, []string{entrypointPath, "session"}) {
+	if got := append([]string{data.Path}, data.Args...); !slices.Equal(got, want.command) {
 		bad("command %q", got)
 	}
 	if h := data.HostConfig; h == nil {
 		bad("no host configuration")
 	} else {
-		wantNet := "pasta"
-		if b.Policy.Net.Mode == policy.NetNone {
-			wantNet = "none"
-		}
-		if mode, _, _ := strings.Cut(h.NetworkMode, ":"); mode != wantNet {
+		if mode, _, _ := strings.Cut(h.NetworkMode, ":"); mode != want.network {
 			bad("network mode %q", h.NetworkMode)
 		}
 		if h.Privileged {
@@ -104,15 +163,14 @@ func differences(data *define.InspectContainerData, b backend.Sandbox) []string 
 		name string
 		caps []string
 	}{{"effective", data.EffectiveCaps}, {"bounding", data.BoundingCaps}} {
-		got, want := capNames(set.caps), capNames(b.Policy.Capabilities)
-		if !slices.Equal(got, want) {
+		if got := capNames(set.caps); !slices.Equal(got, capNames(want.caps)) {
 			bad("%s capabilities %v", set.name, got)
 		}
 	}
 	if c := data.Config; c == nil {
 		bad("no configuration")
 	} else {
-		if c.User != "0:0" {
+		if c.User != want.user {
 			bad("user %q", c.User)
 		}
 		if hc := c.Healthcheck; hc != nil && !slices.Equal(hc.Test, []string{"NONE"}) {
@@ -126,28 +184,18 @@ func differences(data *define.InspectContainerData, b backend.Sandbox) []string 
 			}
 		}
 	}
-	return append(p, mountDifferences(data.Mounts, b)...)
+	return append(p, mountDifferences(data.Mounts, want.mounts)...)
 }
 
-func mountDifferences(mounts []define.InspectMount, b backend.Sandbox) []string {
+func mountDifferences(mounts []define.InspectMount, expected map[string]string) []string {
 	var p []string
-	want := map[string]string{}
-	for _, m := range b.Policy.Mounts {
-		switch {
-		case m.Target == entry.Dir:
-			want[m.Target] = fmt.Sprintf("bind %s ro=true", b.ControlDir)
-		case m.Kind == "bind":
-			want[m.Target] = fmt.Sprintf("bind %s ro=%v", m.Source, m.ReadOnly)
-		case m.Kind == "volume":
-			want[m.Target] = fmt.Sprintf("volume %s ro=%v", m.Source, m.ReadOnly)
-		}
-	}
+	want := maps.Clone(expected)
 	for _, m := range mounts {
 		source := m.Source
 		if m.Type == "volume" {
 			source = m.Name
 		}
-		got := fmt.Sprintf("%s %s ro=%v", m.Type, source, !m.RW)
+		got := mounted(m.Type, source, !m.RW)
 		if m.Type == "tmpfs" {
 			continue // named in HostConfig.Tmpfs; the entrypoint compares mountinfo
 		}
