@@ -303,7 +303,8 @@ func untilSignal[T any](ctx context.Context, signals <-chan os.Signal, f func(co
 	v, err := f(ctx)
 	close(done)
 	<-stopped
-	if err != nil && ctx.Err() != nil {
+	// Also when f was too quick to notice: a signal is never swallowed.
+	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	cancel(nil)
