@@ -243,9 +243,6 @@ func TestContainersConf(t *testing.T) {
 	}
 }
 
-// gatePort is the address of a session's gate, which is another each time.
-var gatePort = regexp.MustCompile(`169\.254\.77\.1:\d+`)
-
 // stopService ends the podman service that ai-sandbox started, so that the next
 // one reads its configuration again.
 func stopService(t *testing.T) {
