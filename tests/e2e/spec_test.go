@@ -70,6 +70,7 @@ func pick(t *testing.T, text string) string {
 	drop := []string{
 		"State", "Created", "Id", "PidFile", "ConmonPidFile", "OCIConfigPath", "ResolvConfPath", "HostnamePath", "HostsPath", "StaticDir", "GraphDriver",
 		"NetworkSettings", "ProcessLabel", "MountLabel", "lockNumber", "LockNumber", "Image", "ImageDigest", "SizeRw", "SizeRootFs",
+		"ImageName", // whichever name the id has just now; the id is compared by ai-sandbox
 		"seccomp",   // podman's profile: ours is on top of it and tested by what it does
 		"resources", // the device list of crun
 		"cgroupsPath", "CgroupPath", "hostname", "Hostname", "HOSTNAME",
