@@ -41,6 +41,34 @@ var (
 	}
 )
 
+// The classes as prefixes, for AddrReason and contains.
+var (
+	unroutableRanges = unroutable.expand()
+	linkLocalRanges  = linkLocal.expand()
+	privateRanges    = slices.Concat(private.expand(), tunnels.expand())
+)
+
+// AddrReason says why no connection may be made to a, or "". inward: what was
+// asked for has an allow-private entry; spelled: it is a link-local address that
+// an allow-private entry spells out. An IPv4 address in IPv6 form is judged as
+// what it stands for.
+func AddrReason(a netip.Addr, inward, spelled bool) string {
+	switch {
+	case !a.IsValid() || a.Zone() != "" || contains(unroutableRanges, a):
+		return ReasonAddress
+	case contains(linkLocalRanges, a) && !spelled:
+		return ReasonAddress
+	case contains(privateRanges, a) && !inward:
+		return ReasonPrivate
+	}
+	return ""
+}
+
+func contains(class []netip.Prefix, a netip.Addr) bool {
+	a = a.Unmap()
+	return slices.ContainsFunc(class, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
 // ranges returns the classes' ranges without those that lie in another: squid
 // drops one of the two then, and says so.
 func ranges(classes ...addrClass) []netip.Prefix {

@@ -15,9 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -25,8 +23,6 @@ import (
 	"ai-sandbox/gate"
 	"ai-sandbox/gate/gatetest"
 	"ai-sandbox/policy"
-
-	"golang.org/x/net/dns/dnsmessage"
 )
 
 func TestMain(m *testing.M) { os.Exit(gatetest.Main(m)) }
@@ -161,7 +157,7 @@ func TestConformance(t *testing.T) {
 	gatetest.Zone(w)
 	g := start(t, gate.Config{Allow: gatetest.Allow, AllowPrivate: gatetest.AllowPrivate})
 	t.Logf("both squids answered %v after they were started", g.ready)
-	gatetest.Run(t, w, g.addr)
+	gatetest.Run(t, w, gatetest.Squid, g.addr)
 	for _, l := range []string{"front.cache.log", "peek.cache.log"} {
 		b, _ := os.ReadFile(g.conf.Logs + "/" + l)
 		if strings.Contains(string(b), "ERROR") || strings.Contains(string(b), "WARNING") {
@@ -173,13 +169,11 @@ func TestConformance(t *testing.T) {
 // row is the one of that name.
 func row(t *testing.T, addr, name string) gatetest.Row {
 	t.Helper()
-	for _, r := range gatetest.Rows(addr) {
-		if r.Name == name {
-			return r
-		}
+	r, err := gatetest.RowOf(addr, name)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatalf("no row %q", name)
-	return gatetest.Row{}
+	return r
 }
 
 // TestEachControlCounts takes the controls away one by one: the row that each is
@@ -231,87 +225,25 @@ func TestEachControlCounts(t *testing.T) {
 	}
 }
 
-// TestRebinding: a name whose answer changes between the check and the
-// connection leads nowhere inward.
+// TestRebinding: with the shortest life of an answer that squid has, so that many
+// lookups fall into the test.
 func TestRebinding(t *testing.T) {
 	w := gatetest.NewWorld(t)
 	gatetest.Zone(w)
-	const public, inward = "198.51.100.11", "127.0.0.9"
-	var lookups atomic.Int32
-	w.SetFunc("flap.wild.test", func(q dnsmessage.Type) gatetest.Answer {
-		if q != dnsmessage.TypeA {
-			return gatetest.Answer{}
-		}
-		if lookups.Add(1)%2 == 0 {
-			return gatetest.Answer{Addrs: []string{inward}}
-		}
-		return gatetest.Answer{Addrs: []string{public}}
-	})
-	// The shortest life of an answer that squid has, so that many lookups
-	// fall into the test.
 	g := start(t, gate.Config{Allow: gatetest.Allow}, func(files map[string][]byte) {
 		for _, n := range []string{gate.FrontConf, gate.PeekConf} {
 			files[n] = []byte(strings.ReplaceAll(string(files[n]), "negative_dns_ttl 5 seconds", "negative_dns_ttl 1 second"))
 		}
 	})
-	w.Reset()
-	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); {
-		for _, r := range []gatetest.Row{
-			{Send: "GET http://flap.wild.test/ HTTP/1.1\r\nHost: flap.wild.test\r\nConnection: close\r\n\r\n"},
-			{Send: "CONNECT flap.wild.test:443 HTTP/1.1\r\n\r\n", Inside: gatetest.Inside{TLS: true, SNI: "flap.wild.test"}},
-		} {
-			r.Exchange(g.addr)
-		}
-	}
-	// A client that lets the first answer expire before it says hello.
-	for range 3 {
-		r := gatetest.Row{Send: "CONNECT flap.wild.test:443 HTTP/1.1\r\n\r\n", Inside: gatetest.Inside{TLS: true, SNI: "flap.wild.test", Wait: 1500 * time.Millisecond}}
-		r.Exchange(g.addr)
-		r = gatetest.Row{Send: "CONNECT flap.wild.test:80 HTTP/1.1\r\n\r\n", Inside: gatetest.Inside{Raw: "GET / HTTP/1.0\r\n\r\n", Wait: 1500 * time.Millisecond}}
-		r.Exchange(g.addr)
-	}
-	good := 0
-	for _, h := range w.Hits() {
-		if strings.HasPrefix(h.At, inward) {
-			t.Fatalf("rebound to %s", h.At)
-		}
-		good++
-	}
-	if good < 10 || lookups.Load() < 10 {
-		t.Fatalf("%d connections and %d lookups are too few to show anything", good, lookups.Load())
-	}
-	t.Logf("%d connections, %d lookups", good, lookups.Load())
+	gatetest.Rebinding(t, w, g.addr)
 }
 
-// TestSaysNothing: neither the far server nor the sandbox learns about the
-// host, and no query string is written down.
+// TestSaysNothing: and no query string is written down.
 func TestSaysNothing(t *testing.T) {
 	w := gatetest.NewWorld(t)
 	gatetest.Zone(w)
 	g := start(t, gate.Config{Allow: gatetest.Allow})
-	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, send := range []string{
-		"GET http://ok.test/path?secret=CANARY HTTP/1.1\r\nHost: ok.test\r\nX-Forwarded-For: 192.0.2.1\r\nConnection: close\r\n\r\n",
-		"GET http://no.test/path?secret=CANARY HTTP/1.1\r\nHost: no.test\r\nConnection: close\r\n\r\n",
-		"GET http://servfail.wild.test/path?secret=CANARY HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-		"CONNECT no.test:443 HTTP/1.1\r\n\r\n",
-		"GET /?secret=CANARY HTTP/1.1\r\nHost: no.test\r\n\r\n",
-		"nonsense\r\n\r\n",
-	} {
-		w.Reset()
-		_, got, _ := gatetest.Row{Send: send}.Exchange(g.addr)
-		for _, h := range w.Hits() {
-			got += "\n" + h.Data
-		}
-		for _, word := range []string{host, "squid/", "Via:", "X-Forwarded-For", "X-Cache", "127.0.0.1", "1000", "proxy", "webmaster", "root"} {
-			if word != "localhost" && strings.Contains(got, word) {
-				t.Errorf("%q: %q is said in %q", send, word, got)
-			}
-		}
-	}
+	gatetest.SaysNothing(t, w, g.addr)
 	logs, err := filepath.Glob(g.conf.Logs + "/*")
 	if err != nil || len(logs) < 4 {
 		t.Fatalf("logs: %q %v", logs, err)
@@ -327,33 +259,10 @@ func TestSaysNothing(t *testing.T) {
 	}
 }
 
-// TestStreams: an answer that comes bit by bit is passed on bit by bit.
 func TestStreams(t *testing.T) {
 	w := gatetest.NewWorld(t)
 	gatetest.Zone(w)
-	g := start(t, gate.Config{Allow: gatetest.Allow})
-	c, err := net.Dial("tcp", g.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(10 * time.Second))
-	io.WriteString(c, "GET http://ok.test/stream HTTP/1.1\r\nHost: ok.test\r\n\r\n")
-	r := bufio.NewReader(c)
-	for _, want := range []string{"data: 1", "data: 2"} {
-		for {
-			line, err := r.ReadString('\n')
-			if err != nil {
-				t.Fatalf("waiting for %q: %v", want, err)
-			}
-			if strings.TrimSpace(line) == want {
-				break
-			}
-		}
-		if want == "data: 1" {
-			w.Release <- struct{}{}
-		}
-	}
+	gatetest.Streams(t, w, start(t, gate.Config{Allow: gatetest.Allow}).addr)
 }
 
 // TestHalfClose holds still what squid does with a client that shuts its writing
@@ -419,76 +328,20 @@ func TestOneProcessEach(t *testing.T) {
 	}
 }
 
-// TestEmptyList: nothing passes, and the gate still answers.
 func TestEmptyList(t *testing.T) {
 	w := gatetest.NewWorld(t)
 	gatetest.Zone(w)
-	g := start(t, gate.Config{})
-	for _, name := range []string{"get", "connect", "get address", "get private"} {
-		w.Reset()
-		status, got, _ := row(t, g.addr, name).Exchange(g.addr)
-		if status != 403 || len(w.Hits()) > 0 || len(w.Queries()) > 0 {
-			t.Errorf("%s: status %d %q, hits %+v, lookups %q", name, status, got, w.Hits(), w.Queries())
-		}
-	}
+	gatetest.EmptyList(t, w, start(t, gate.Config{}).addr)
 }
 
 // TestSuggestions: what the log says would let a host through, does.
 func TestSuggestions(t *testing.T) {
 	w := gatetest.NewWorld(t)
 	gatetest.Zone(w)
-	names := []string{"get no", "connect no", "get no prefix", "connect 8443 of other", "sni no", "get address with ptr", "get v6 unlisted",
-		"get listed address that is private", "get metadata", "get inward ten", "connect inward loopback", "get inward metadata", "get servfail"}
 	g := start(t, gate.Config{Allow: gatetest.Allow})
-	for _, n := range names {
-		if err := row(t, g.addr, n).Judge(w, g.addr); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// squid writes a line when it is done with a request, which is after
-	// its client is.
-	refused := readRefused(t, g)
-	for end := time.Now().Add(5 * time.Second); len(refused) < len(names)-1 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-		refused = readRefused(t, g)
-	}
-	c := gate.Config{Allow: gatetest.Allow}
-	var flags []string
-	for _, h := range refused {
-		flags = append(flags, fmt.Sprintf("%d %s|%s", h.Count, h.AllowFlag, h.Why))
-		flag, entry, ok := strings.Cut(h.AllowFlag, " ")
-		if !ok {
-			continue
-		}
-		e, err := policy.ParseEntry(entry)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if flag == "--allow" {
-			c.Allow = append(c.Allow, e)
-		} else {
-			c.AllowPrivate = append(c.AllowPrivate, e)
-		}
-	}
-	want := []string{
-		"2 --allow canary.no.test|", "1 --allow notok.test|", "1 --allow ok.test:8443|", "1 --allow 198.51.100.41|", "1 --allow [2001:db8::41]|",
-		"1 --allow-private 10.1.2.3|", "1 --allow-private 169.254.169.254|", "1 --allow-private ten.wild.test|", "1 --allow-private loopback.wild.test|",
-		"1 |it leads to an address that opens only when --allow-private spells it out", "1 |it does not resolve", "1 --allow no.test|",
-	}
-	for i := range want {
-		want[i] = strings.ReplaceAll(want[i], "[2001:db8::41]", "2001:db8::41")
-	}
-	if !slices.Equal(flags, want) {
-		t.Errorf("refused:\n%s\nwant:\n%s", strings.Join(flags, "\n"), strings.Join(want, "\n"))
-	}
-	g = start(t, c)
-	for _, n := range names[:len(names)-2] {
-		w.Reset()
-		row(t, g.addr, n).Exchange(g.addr)
-		if len(w.Hits()) == 0 {
-			t.Errorf("%s: still refused with its entry", n)
-		}
-	}
+	gatetest.Suggestions(t, w, g.addr, func() []gate.RefusedHost { return readRefused(t, g) }, func(allow, private []policy.Entry) string {
+		return start(t, gate.Config{Allow: allow, AllowPrivate: private}).addr
+	})
 }
 
 func readRefused(t *testing.T, g *running) []gate.RefusedHost {

@@ -79,6 +79,15 @@ func (c Config) ReadyLine() string {
 	return "aisb-gate ready nonce=" + c.Nonce + " policy=" + c.PolicyHash
 }
 
+// CheckReady returns an error where Nonce or PolicyHash could not be told from the
+// rest of an answer.
+func (c Config) CheckReady() error {
+	if !plain(c.Nonce, ":._-") || !plain(c.PolicyHash, ":._-") {
+		return fmt.Errorf("gate nonce %q and policy hash %q: want letters and digits", c.Nonce, c.PolicyHash)
+	}
+	return nil
+}
+
 // Args is the command line of one squid, without the program's name; conf is
 // FrontConf or PeekConf under dir (ConfDir when empty). -N keeps it one process
 // in the foreground, -n gives each its own names in /dev/shm.

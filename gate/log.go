@@ -151,6 +151,50 @@ func parseLine(s string) (Decision, bool) {
 	return d, ok
 }
 
+// AppendLine adds d to b as the line of a log that ParseLog reads. Whatever the
+// sandbox chose of it is percent-encoded and cut, as squid does it, so that
+// nothing in it can end a field or the line.
+func (d Decision) AppendLine(b []byte) []byte {
+	word := func(s string, most int) {
+		b = append(b, ' ')
+		if s == "" {
+			b = append(b, '-')
+			return
+		}
+		begin := len(b)
+		for i := 0; i < len(s) && len(b)-begin < most; i++ {
+			if c := s[i]; hostByte(c) && s != "-" {
+				b = append(b, c)
+			} else {
+				b = fmt.Appendf(b, "%%%02X", c)
+			}
+		}
+		b = b[:min(len(b), begin+most)]
+	}
+	num := func(n int64) { b = strconv.AppendInt(append(b, ' '), max(n, 0), 10) }
+	b = append(b, d.Squid...)
+	b = fmt.Appendf(b, " %d.%03d", max(d.Time.Unix(), 0), d.Time.Nanosecond()/int(time.Millisecond))
+	num(int64(d.ClientPort))
+	word(d.Method, 32)
+	word(d.Host, 260)
+	num(int64(d.Port))
+	word(d.Verdict, 40)
+	num(int64(d.Status))
+	num(d.Sent)
+	num(d.Received)
+	num(d.Duration.Milliseconds())
+	word(d.Server, 64)
+	word(d.Reason, 32)
+	word(d.SNI, 260)
+	word(d.Error, 64)
+	return append(b, '\n')
+}
+
+// hostByte tells whether c can be in a host name, an address or a word of ours.
+func hostByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._:", c) >= 0
+}
+
 // hostField undoes the percent-encoding where nothing but a host comes of it,
 // and takes the brackets off an address.
 func hostField(s string) string {
@@ -236,7 +280,7 @@ func refused(d Decision) RefusedHost {
 			h.Why = "it leads to an address that opens only when --allow-private spells it out"
 			return h
 		}
-		if contains(unroutable, a) {
+		if contains(unroutableRanges, a) {
 			h.Why = "no connection can go there"
 			return h
 		}
@@ -252,7 +296,7 @@ func refused(d Decision) RefusedHost {
 		h.Why = "the client sent no server name in its TLS hello, so the gate could not tell where it goes"
 		return h
 	case ReasonNotTLS:
-		h.Why = "what was sent to port 443 is not TLS"
+		h.Why = "what was sent there is not TLS, or not a hello that the gate can read"
 		return h
 	case ReasonScheme:
 		h.Why = "only http:// and https:// pass"
@@ -265,7 +309,7 @@ func refused(d Decision) RefusedHost {
 	if a, err := netip.ParseAddr(s); err == nil {
 		// An address that no name may lead to needs the other flag at
 		// once, or the next run would be refused again.
-		if contains(private, a) || contains(linkLocal, a) || contains(tunnels, a) {
+		if contains(privateRanges, a) || contains(linkLocalRanges, a) {
 			flag = "--allow-private "
 		}
 		if a.Is6() {
@@ -286,8 +330,4 @@ func refused(d Decision) RefusedHost {
 	}
 	h.AllowFlag = flag + e.String()
 	return h
-}
-
-func contains(c addrClass, a netip.Addr) bool {
-	return slices.ContainsFunc(c.expand(), func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })
 }

@@ -38,6 +38,21 @@ var pages = map[string]string{
 	ReasonLookup:  "aisb-gate: refused: %H does not resolve",
 }
 
+// Page is what a client reads that is refused for reason, one line without its
+// end. host may be any bytes, of which those that no host has are
+// percent-encoded, and the first 260 are shown.
+func Page(reason, host string, port uint16) string {
+	var h []byte
+	for i := range min(len(host), 260) {
+		if hostByte(host[i]) {
+			h = append(h, host[i])
+		} else {
+			h = fmt.Appendf(h, "%%%02X", host[i])
+		}
+	}
+	return strings.NewReplacer("%H", string(h), "%p", strconv.Itoa(int(port))).Replace(pages[reason])
+}
+
 // squidPages are the pages that squid looks for in its error directory. Each
 // gets one line of ours: the distribution's name the host, the version and the
 // administrator.
@@ -60,8 +75,8 @@ func Files(c Config) (map[string][]byte, error) {
 	if c.FrontPort == 0 || c.PeekPort == 0 || c.FrontPort == c.PeekPort {
 		return nil, fmt.Errorf("gate ports %d and %d: want two different ones", c.FrontPort, c.PeekPort)
 	}
-	if !plain(c.Nonce, ":._-") || !plain(c.PolicyHash, ":._-") {
-		return nil, fmt.Errorf("gate nonce %q and policy hash %q: want letters and digits", c.Nonce, c.PolicyHash)
+	if err := c.CheckReady(); err != nil {
+		return nil, err
 	}
 	if c.Dir == "" {
 		c.Dir = ConfDir

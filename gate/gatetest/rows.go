@@ -3,7 +3,9 @@
 package gatetest
 
 import (
+	"encoding/binary"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,6 +44,14 @@ type Row struct {
 	Status int
 	// Ended: the tunnel opens, and is ended at its content.
 	Ended bool
+	// Open: it is not even ended, and nothing comes of it.
+	Open bool
+	// Mute: the far server has nothing to say to it.
+	Mute bool
+	// Within is how long it may take, if set.
+	Within time.Duration
+	// Patience is how long the client waits, where that is not the usual.
+	Patience time.Duration
 	// Lookups are the names that may be looked up; no other may.
 	Lookups []string
 	// Control is the row that differs only in what is refused here, and
@@ -52,8 +62,12 @@ type Row struct {
 	Either string
 	// Host is what the far server must see as the Host header, if set.
 	Host string
-	// Squid says how squid differs, for the published table; "" for not.
-	Squid string
+	// Hidden are words that it must not see.
+	Hidden []string
+	// Then is sent when the first answer has been read, if ThenStatus is set,
+	// which is that of the next answer.
+	Then       string
+	ThenStatus int
 }
 
 // Inside is what a client sends in an open tunnel.
@@ -67,11 +81,19 @@ type Inside struct {
 	// Wait is a pause of the client before it sends anything: the case is
 	// about what happens meanwhile.
 	Wait time.Duration
+	// Records spreads the hello over TLS records of so many bytes, and Trickle
+	// sends it in so many pieces.
+	Records, Trickle int
 }
 
 func get(url string, more ...string) string {
-	host := strings.TrimPrefix(url, "http://")
-	host, _, _ = strings.Cut(host, "/")
+	_, host, ok := strings.Cut(url, "://")
+	if !ok {
+		host = url
+	}
+	if end := strings.IndexAny(host, "/?#"); end >= 0 {
+		host = host[:end]
+	}
 	return "GET " + url + " HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n" + strings.Join(more, "") + "\r\n"
 }
 
@@ -82,6 +104,45 @@ func connect(target string) string {
 func hello(sni string) Inside { return Inside{TLS: true, SNI: sni} }
 
 const plainGet = "GET /in HTTP/1.1\r\nHost: ok.test\r\nConnection: close\r\n\r\n"
+
+// keep is get on a connection that stays.
+func keep(url string, more ...string) string {
+	return strings.Replace(get(url, more...), "Connection: close\r\n", "", 1)
+}
+
+// post is a request to ok.test with fields of its own and what follows them.
+func post(fields, body string) string {
+	return "POST http://ok.test/p HTTP/1.1\r\nHost: ok.test\r\n" + fields + "Connection: close\r\n\r\n" + body
+}
+
+// extension is one of a TLS hello.
+func extension(kind uint16, body string) string {
+	b := binary.BigEndian.AppendUint16(nil, kind)
+	return string(binary.BigEndian.AppendUint16(b, uint16(len(body)))) + body
+}
+
+// serverNames is the body of a server_name extension, and names its entries of
+// one kind.
+func serverNames(names ...string) string {
+	list := ""
+	for _, n := range names {
+		list += "\x00" + string(binary.BigEndian.AppendUint16(nil, uint16(len(n)))) + n
+	}
+	return string(binary.BigEndian.AppendUint16(nil, uint16(len(list)))) + list
+}
+
+// rawHello is a ClientHello of TLS 1.2, in one record, with these extensions.
+func rawHello(extensions ...string) string {
+	all := strings.Join(extensions, "")
+	body := "\x03\x03" + strings.Repeat("r", 32) + "\x00" + "\x00\x02\xc0\x2f" + "\x01\x00" +
+		string(binary.BigEndian.AppendUint16(nil, uint16(len(all)))) + all
+	return record("\x01\x00" + string(binary.BigEndian.AppendUint16(nil, uint16(len(body)))) + body)
+}
+
+// record is a TLS record of a handshake.
+func record(body string) string {
+	return "\x16\x03\x01" + string(binary.BigEndian.AppendUint16(nil, uint16(len(body)))) + body
+}
 
 // Addresses of the far servers.
 const (
@@ -137,6 +198,7 @@ func Zone(w *World) {
 	w.Set("alt.test", okAt)
 	w.Set("speak.test", okAt)
 	w.Set("web.test", okAt)
+	w.Set("unserved.wild.test", "198.51.100.99") // nobody is there
 	w.Set("toaddr.test", "198.51.100.40")
 	w.Set("db.test", "10.1.2.3")
 	w.Set("db.corp.test", "127.0.0.9")
@@ -170,7 +232,7 @@ func Rows(front string) []Row {
 		{Name: "get upper case", Send: get("http://OK.TEST/"), Reach: okAt + ":80"},
 		{Name: "get trailing dot", Send: get("http://ok.test./"), Reach: okAt + ":80"},
 		{Name: "get explicit port", Send: get("http://ok.test:80/"), Reach: okAt + ":80"},
-		{Name: "get http on 443", Send: get("http://ok.test:443/"), Reach: okAt + ":443", Squid: "sends plain HTTP to the TLS port"},
+		{Name: "get http on 443", Send: get("http://ok.test:443/"), Reach: okAt + ":443", Mute: true},
 		{Name: "get idn", Send: get("http://xn--bcher-kva.test/"), Reach: okAt + ":80"},
 		{Name: "get other port", Send: get("http://web.test:8080/"), Reach: okAt + ":8080"},
 		{Name: "get v6", Send: get("http://v6.wild.test/"), Reach: "[2001:db8::10]:80"},
@@ -199,7 +261,7 @@ func Rows(front string) []Row {
 		{Name: "connect http on 80", Send: connect("ok.test:80"), Inside: Inside{Raw: plainGet}, Reach: okAt + ":80"},
 		{Name: "connect http on other port", Send: connect("web.test:8080"), Inside: Inside{Raw: plainGet}, Reach: okAt + ":8080"},
 		{Name: "connect client first on other port", Send: connect("speak.test:2222"), Inside: Inside{Raw: "SSH-2.0-client\r\n"}, Reach: okAt + ":2222"},
-		{Name: "connect server first on other port", Send: connect("speak.test:2222"), Inside: Inside{ServerFirst: true}, Reach: okAt + ":2222", Squid: "after 5 s"},
+		{Name: "connect server first on other port", Send: connect("speak.test:2222"), Inside: Inside{ServerFirst: true}, Reach: okAt + ":2222", Within: 4 * time.Second},
 		{Name: "connect http/1.0", Send: "CONNECT ok.test:443 HTTP/1.0\r\n\r\n", Inside: hello("ok.test"), Reach: okAt + ":443"},
 		{Name: "connect other host header", Send: "CONNECT ok.test:443 HTTP/1.1\r\nHost: no.test:443\r\n\r\n", Inside: hello("ok.test"), Reach: okAt + ":443"},
 		{Name: "get other host header", Send: "GET http://ok.test/ HTTP/1.1\r\nHost: no.test\r\nConnection: close\r\n\r\n", Reach: okAt + ":80", Host: "ok.test"},
@@ -272,8 +334,8 @@ func Rows(front string) []Row {
 		{Name: "connect 443 of 8443", Send: connect("alt.test:443"), Inside: hello("alt.test"), Status: 403, Control: "connect other port"},
 		{Name: "get 8080 of other", Send: get("http://ok.test:8080/"), Status: 403, Control: "get other port"},
 		{Name: "get 22", Send: get("http://ok.test:22/"), Status: 403, Control: "get"},
-		{Name: "connect no port", Send: connect("ok.test"), Either: okAt + ":443", Lookups: []string{"ok.test"}, Control: "connect"},
-		{Name: "connect empty port", Send: connect("ok.test:"), Either: okAt + ":443", Lookups: []string{"ok.test"}, Control: "connect"},
+		{Name: "connect no port", Send: connect("ok.test"), Inside: hello("ok.test"), Either: okAt + ":443", Lookups: []string{"ok.test"}, Control: "connect"},
+		{Name: "connect empty port", Send: connect("ok.test:"), Inside: hello("ok.test"), Either: okAt + ":443", Lookups: []string{"ok.test"}, Control: "connect"},
 		{Name: "connect port 0", Send: connect("ok.test:0"), Control: "connect"},
 		{Name: "connect port wraps", Send: connect("ok.test:65979"), Inside: hello("ok.test"), Either: okAt + ":443", Lookups: []string{"ok.test"}, Control: "connect"},
 		{Name: "connect port letters", Send: connect("ok.test:443x"), Inside: hello("ok.test"), Either: okAt + ":443", Lookups: []string{"ok.test"}, Control: "connect"},
@@ -311,7 +373,7 @@ func Rows(front string) []Row {
 		{Name: "get servfail", Send: get("http://servfail.wild.test/"), Status: 403, Lookups: []string{"servfail.wild.test"}, Control: "get wild"},
 		{Name: "get no data", Send: get("http://empty.wild.test/"), Status: 403, Lookups: []string{"empty.wild.test"}, Control: "get wild"},
 		{Name: "connect nxdomain", Send: connect("nx.wild.test:443"), Inside: hello("nx.wild.test"), Status: 403, Lookups: []string{"nx.wild.test"}, Control: "connect wild"},
-		{Name: "connect silent resolver", Send: connect("silent.wild.test:443"), Inside: hello("silent.wild.test"), Status: 403, Lookups: []string{"silent.wild.test"}, Control: "connect wild", Squid: "after 16 s"},
+		{Name: "connect silent resolver", Send: connect("silent.wild.test:443"), Inside: hello("silent.wild.test"), Status: 403, Lookups: []string{"silent.wild.test"}, Control: "connect wild", Within: 14 * time.Second},
 
 		// What is inside a tunnel.
 		{Name: "sni no", Send: connect("ok.test:443"), Inside: hello("no.test"), Ended: true, Control: "connect"},
@@ -325,9 +387,113 @@ func Rows(front string) []Row {
 		{Name: "sni no on address", Send: connect("198.51.100.40:443"), Inside: hello("no.test"), Ended: true, Control: "connect address"},
 		{Name: "ssh in 443", Send: connect("ok.test:443"), Inside: Inside{Raw: "SSH-2.0-client\r\n"}, Ended: true, Control: "connect"},
 		{Name: "http in 443", Send: connect("ok.test:443"), Inside: Inside{Raw: plainGet}, Ended: true, Control: "connect"},
-		{Name: "server first in 443", Send: connect("ok.test:443"), Inside: Inside{ServerFirst: true}, Ended: true, Control: "connect", Squid: "after 5 s"},
+		{Name: "server first in 443", Send: connect("ok.test:443"), Inside: Inside{ServerFirst: true}, Ended: true, Control: "connect"},
 		{Name: "sslv2 hello in 443", Send: connect("ok.test:443"), Inside: Inside{Raw: "\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10" + strings.Repeat("\x01", 37)}, Ended: true, Control: "connect"},
 		{Name: "zeroes in 443", Send: connect("ok.test:443"), Inside: Inside{Raw: strings.Repeat("\x00", 64)}, Ended: true, Control: "connect"},
+		{Name: "sni no on 8080", Send: connect("web.test:8080"), Inside: hello("no.test"), Ended: true, Control: "connect http on other port"},
+		{Name: "sni over records", Send: connect("ok.test:443"), Inside: Inside{TLS: true, SNI: "ok.test", Records: 50}, Reach: okAt + ":443"},
+		{Name: "sni no over records", Send: connect("ok.test:443"), Inside: Inside{TLS: true, SNI: "no.test", Records: 50}, Ended: true, Control: "sni over records"},
+		{Name: "sni trickled", Send: connect("ok.test:443"), Inside: Inside{TLS: true, SNI: "ok.test", Trickle: 40}, Reach: okAt + ":443"},
+		{Name: "sni no trickled", Send: connect("ok.test:443"), Inside: Inside{TLS: true, SNI: "no.test", Trickle: 40}, Ended: true, Control: "sni trickled"},
+		{Name: "sni no with the connect", Send: connect("ok.test:443") + rawHello(extension(0, serverNames("no.test"))), Inside: Inside{Raw: " "}, Ended: true, Control: "connect"},
+		{Name: "http with the connect", Send: connect("web.test:8080") + plainGet, Reach: okAt + ":8080"},
+		{Name: "sni twice", Send: connect("ok.test:443"), Inside: Inside{Raw: rawHello(extension(0, serverNames("ok.test")), extension(0, serverNames("no.test")))}, Ended: true, Control: "connect"},
+		{Name: "sni twice no first", Send: connect("ok.test:443"), Inside: Inside{Raw: rawHello(extension(0, serverNames("no.test")), extension(0, serverNames("ok.test")))}, Ended: true, Control: "connect"},
+		{Name: "sni of two names", Send: connect("ok.test:443"), Inside: Inside{Raw: rawHello(extension(0, serverNames("ok.test", "no.test")))}, Ended: true, Control: "connect"},
+		{Name: "sni of two names no first", Send: connect("ok.test:443"), Inside: Inside{Raw: rawHello(extension(0, serverNames("no.test", "ok.test")))}, Ended: true, Control: "connect"},
+		{Name: "sni empty", Send: connect("ok.test:443"), Inside: Inside{Raw: rawHello(extension(0, serverNames("")))}, Ended: true, Control: "connect"},
+		{Name: "sni nul", Send: connect("ok.test:443"), Inside: Inside{Raw: rawHello(extension(0, serverNames("no.test\x00.wild.test")))}, Ended: true, Control: "connect"},
+		{Name: "sni nul after", Send: connect("ok.test:443"), Inside: Inside{Raw: rawHello(extension(0, serverNames("ok.test\x00no.test")))}, Ended: true, Control: "connect"},
+		{Name: "sni star", Send: connect("ok.test:443"), Inside: Inside{Raw: rawHello(extension(0, serverNames("*.wild.test")))}, Ended: true, Control: "connect"},
+		{Name: "sni leading dot", Send: connect("ok.test:443"), Inside: Inside{Raw: rawHello(extension(0, serverNames(".wild.test")))}, Ended: true, Control: "connect"},
+		{Name: "sni trailing dot", Send: connect("ok.test:443"), Inside: Inside{Raw: rawHello(extension(0, serverNames("ok.test.")))}, Either: okAt + ":443", Ended: true, Control: "connect"},
+		{Name: "sni with port", Send: connect("ok.test:443"), Inside: Inside{Raw: rawHello(extension(0, serverNames("ok.test:443")))}, Ended: true, Control: "connect"},
+		{Name: "sni address", Send: connect("198.51.100.40:443"), Inside: Inside{Raw: rawHello(extension(0, serverNames("198.51.100.40")))}, Ended: true, Control: "connect address"},
+		{Name: "sni decimal", Send: connect("198.51.100.40:443"), Inside: Inside{Raw: rawHello(extension(0, serverNames("3325256744")))}, Ended: true, Control: "connect address"},
+		{Name: "sni listed on address", Send: connect("198.51.100.40:443"), Inside: hello("ok.test"), Reach: "198.51.100.40:443"},
+		{Name: "hello of no extensions", Send: connect("ok.test:443"), Inside: Inside{Raw: rawHello()}, Ended: true, Control: "connect"},
+		{Name: "hello and more in its record", Send: connect("ok.test:443"), Inside: Inside{Raw: record(rawHello(extension(0, serverNames("ok.test")))[5:] + rawHello(extension(0, serverNames("no.test")))[5:])}, Ended: true, Control: "connect"},
+		{Name: "hello that ends early", Send: connect("ok.test:443"), Inside: Inside{Raw: rawHello(extension(0, serverNames("ok.test")), "\x00\x10\x00\xff")}, Ended: true, Control: "connect"},
+		{Name: "hello's name of a wrong length", Send: connect("ok.test:443"), Inside: Inside{Raw: rawHello(extension(0, "\x00\x0a\x00\x00\x09ok.test"))}, Ended: true, Control: "connect"},
+		{Name: "hello of a huge length", Send: connect("ok.test:443"), Inside: Inside{Raw: record("\x01\xff\xff\xff" + strings.Repeat("\x03", 16000))}, Ended: true, Control: "connect"},
+		{Name: "server's hello", Send: connect("ok.test:443"), Inside: Inside{Raw: record("\x02\x00\x00\x26" + strings.Repeat("\x03", 38))}, Ended: true, Control: "connect"},
+		{Name: "alert in 443", Send: connect("ok.test:443"), Inside: Inside{Raw: "\x15\x03\x01\x00\x02\x01\x00"}, Ended: true, Patience: 8 * time.Second, Control: "connect"},
+		{Name: "half a hello in 443", Send: connect("ok.test:443"), Inside: Inside{Raw: rawHello(extension(0, serverNames("ok.test")))[:40]}, Ended: true, Patience: 8 * time.Second, Control: "connect"},
+		{Name: "http/2 preface in 443", Send: connect("ok.test:443"), Inside: Inside{Raw: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"}, Ended: true, Control: "connect"},
+
+		// Two readers of one request. What could be read in two ways is refused.
+		{Name: "length and chunks", Send: post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"+get("http://canary.no.test/")), Control: "post"},
+		{Name: "chunks and length", Send: post("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", "0\r\n\r\n"), Control: "post"},
+		{Name: "two lengths", Send: post("Content-Length: 4\r\nContent-Length: 0\r\n", "body"), Control: "post"},
+		{Name: "two equal lengths", Send: post("Content-Length: 4\r\nContent-Length: 4\r\n", "body"), Control: "post"},
+		{Name: "list of lengths", Send: post("Content-Length: 4, 4\r\n", "body"), Control: "post"},
+		{Name: "length signed", Send: post("Content-Length: +4\r\n", "body"), Control: "post"},
+		{Name: "length negative", Send: post("Content-Length: -4\r\n", "body"), Control: "post"},
+		{Name: "length hex", Send: post("Content-Length: 0x4\r\n", "body"), Control: "post"},
+		{Name: "length with words", Send: post("Content-Length: 4 x\r\n", "body"), Control: "post"},
+		{Name: "length empty", Send: post("Content-Length: \r\n", "body"), Control: "post"},
+		{Name: "length huge", Send: post("Content-Length: 99999999999999999999\r\n", "body"), Control: "post"},
+		{Name: "length with a space before its colon", Send: post("Content-Length : 4\r\n", "body"), Control: "post"},
+		{Name: "chunked", Send: post("Transfer-Encoding: chunked\r\n", "4;x=y\r\nbody\r\n0\r\nT: x\r\n\r\n"), Reach: okAt + ":80"},
+		{Name: "chunked upper case", Send: post("transfer-encoding: CHUNKED\r\n", "0\r\n\r\n"), Reach: okAt + ":80"},
+		{Name: "coding twice", Send: post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"), Control: "chunked"},
+		{Name: "coding list", Send: post("Transfer-Encoding: gzip, chunked\r\n", "0\r\n\r\n"), Control: "chunked"},
+		{Name: "coding identity", Send: post("Transfer-Encoding: identity\r\n", "0\r\n\r\n"), Control: "chunked"},
+		{Name: "coding unknown", Send: post("Transfer-Encoding: xchunked\r\n", "0\r\n\r\n"), Control: "chunked"},
+		{Name: "coding in http/1.0", Send: strings.Replace(post("Transfer-Encoding: chunked\r\n", "0\r\n\r\n"), "HTTP/1.1", "HTTP/1.0", 1), Control: "chunked"},
+		{Name: "chunk size none", Send: post("Transfer-Encoding: chunked\r\n", "zz\r\nbody\r\n0\r\n\r\n"), Either: okAt + ":80", Lookups: []string{"ok.test"}, Control: "chunked"},
+		{Name: "chunk size huge", Send: post("Transfer-Encoding: chunked\r\n", "fffffffffffffffff\r\nbody\r\n0\r\n\r\n"), Either: okAt + ":80", Lookups: []string{"ok.test"}, Control: "chunked"},
+		{Name: "chunk of bare line feeds", Send: post("Transfer-Encoding: chunked\r\n", "4\nbody\n0\n\n"), Either: okAt + ":80", Lookups: []string{"ok.test"}, Control: "chunked"},
+		{Name: "folded field", Send: post("X-A: b\r\n c\r\nContent-Length: 4\r\n", "body"), Control: "post"},
+		{Name: "folded first field", Send: "GET http://ok.test/ HTTP/1.1\r\n Host: no.test\r\nConnection: close\r\n\r\n", Control: "get"},
+		{Name: "bare line feeds", Send: "GET http://ok.test/ HTTP/1.1\nHost: ok.test\nConnection: close\n\n", Control: "get"},
+		{Name: "bare line feed in a field", Send: get("http://ok.test/", "X-A: b\nX-B: c\r\n"), Control: "get"},
+		{Name: "bare carriage return in a field", Send: get("http://ok.test/", "X-A: b\rX-B: c\r\n"), Control: "get"},
+		{Name: "nul in a field", Send: get("http://ok.test/", "X-A: b\x00c\r\n"), Control: "get"},
+		{Name: "field without colon", Send: get("http://ok.test/", "X-A\r\n"), Control: "get"},
+		{Name: "field without name", Send: get("http://ok.test/", ": x\r\n"), Control: "get"},
+		{Name: "field name with a space", Send: get("http://ok.test/", "X A: b\r\n"), Control: "get"},
+		{Name: "two equal hosts", Send: get("http://ok.test/", "Host: ok.test\r\n"), Control: "get"},
+		{Name: "host is a list", Send: "GET http://ok.test/ HTTP/1.1\r\nHost: ok.test, no.test\r\nConnection: close\r\n\r\n", Control: "get"},
+		{Name: "no host", Send: "GET http://ok.test/ HTTP/1.1\r\nConnection: close\r\n\r\n", Reach: okAt + ":80", Host: "ok.test"},
+		{Name: "two spaces in request line", Send: "GET  http://ok.test/ HTTP/1.1\r\nHost: ok.test\r\nConnection: close\r\n\r\n", Control: "get"},
+		{Name: "http/1.2", Send: "GET http://ok.test/ HTTP/1.2\r\nHost: ok.test\r\nConnection: close\r\n\r\n", Control: "get"},
+		{Name: "http/2.0", Send: "GET http://ok.test/ HTTP/2.0\r\nHost: ok.test\r\nConnection: close\r\n\r\n", Control: "get"},
+		{Name: "version in lower case", Send: "GET http://ok.test/ http/1.1\r\nHost: ok.test\r\nConnection: close\r\n\r\n", Control: "get"},
+		{Name: "version with more digits", Send: "GET http://ok.test/ HTTP/1.10\r\nHost: ok.test\r\nConnection: close\r\n\r\n", Control: "get"},
+		{Name: "get userinfo of listed", Send: get("http://user:word@ok.test/"), Control: "get"},
+		{Name: "get fragment", Send: get("http://ok.test/#part"), Control: "get"},
+		{Name: "get empty port", Send: get("http://ok.test:/"), Either: okAt + ":80", Lookups: []string{"ok.test"}, Control: "get"},
+		{Name: "get port with zero", Send: get("http://ok.test:080/"), Either: okAt + ":80", Lookups: []string{"ok.test"}, Control: "get"},
+		{Name: "get scheme upper case", Send: strings.Replace(get("http://ok.test/"), "http:", "HTTP:", 1), Reach: okAt + ":80"},
+		{Name: "get query without path", Send: get("http://ok.test?x=http://no.test/"), Reach: okAt + ":80"},
+		{Name: "get one slash", Send: get("http:/ok.test/"), Control: "get"},
+		{Name: "connect with empty body", Send: "CONNECT ok.test:443 HTTP/1.1\r\nHost: ok.test:443\r\nContent-Length: 0\r\n\r\n", Inside: hello("ok.test"), Reach: okAt + ":443"},
+		{Name: "connect with length", Send: "CONNECT ok.test:443 HTTP/1.1\r\nHost: ok.test:443\r\nContent-Length: 300\r\n\r\n", Inside: hello("ok.test"), Control: "connect"},
+		{Name: "connect with chunks", Send: "CONNECT ok.test:443 HTTP/1.1\r\nHost: ok.test:443\r\nTransfer-Encoding: chunked\r\n\r\n", Inside: hello("ok.test"), Control: "connect"},
+		{Name: "connect lower case", Send: strings.Replace(connect("ok.test:443"), "CONNECT", "connect", 1), Inside: hello("ok.test"), Control: "connect"},
+		{Name: "connect path", Send: connect("ok.test:443/"), Inside: hello("ok.test"), Either: okAt + ":443", Lookups: []string{"ok.test"}, Control: "connect"},
+		{Name: "connect port with zero", Send: connect("ok.test:0443"), Inside: hello("ok.test"), Either: okAt + ":443", Lookups: []string{"ok.test"}, Control: "connect"},
+		{Name: "connect bracketed v4", Send: connect("[198.51.100.40]:443"), Inside: hello(""), Control: "connect address"},
+		{Name: "connect mapped of listed", Send: connect("[::ffff:198.51.100.40]:443"), Inside: hello(""), Reach: "198.51.100.40:443"},
+		{Name: "get mapped of listed", Send: get("http://[::ffff:198.51.100.40]/"), Reach: "198.51.100.40:80"},
+		{Name: "expect", Send: post("Content-Length: 4\r\nExpect: 100-continue\r\n", "body"), Reach: okAt + ":80"},
+		{Name: "expect more", Send: post("Content-Length: 4\r\nExpect: miracle\r\n", "body"), Control: "expect"},
+		{Name: "big head", Send: get("http://ok.test/", "X-A: "+strings.Repeat("a", 60<<10)+"\r\nX-B: "+strings.Repeat("a", 20<<10)+"\r\n"), Control: "get"},
+		{Name: "many fields", Send: get("http://ok.test/", strings.Repeat("X-A: b\r\n", 1000)), Control: "get"},
+		{Name: "hop-by-hop", Send: get("http://ok.test/", "Connection: X-Hop\r\nX-Hop: CANARY1\r\nProxy-Authorization: Basic CANARY2\r\nProxy-Connection: CANARY3\r\nKeep-Alive: CANARY4\r\nTE: CANARY5\r\nUpgrade: CANARY6\r\nX-Forwarded-For: CANARY7\r\nX-End: END\r\n"),
+			Reach: okAt + ":80", Hidden: []string{"CANARY1", "CANARY2", "CANARY3", "CANARY4", "CANARY5", "CANARY6", "CANARY7"}},
+
+		// A connection that is used again: each request is judged.
+		{Name: "kept", Send: keep("http://ok.test/"), Reach: okAt + ":80", Then: get("http://ok.test/2"), ThenStatus: 200},
+		{Name: "kept then no", Send: keep("http://ok.test/"), Reach: okAt + ":80", Then: get("http://canary.no.test/"), ThenStatus: 403},
+		{Name: "kept then connect no", Send: keep("http://ok.test/"), Reach: okAt + ":80", Then: connect("canary.no.test:443"), ThenStatus: 403},
+		{Name: "pipelined then no", Send: keep("http://ok.test/") + get("http://canary.no.test/"), Reach: okAt + ":80", ThenStatus: 403},
+		{Name: "refused then listed", Send: keep("http://canary.no.test/"), Status: 403, Then: get("http://canary.no.test/2"), ThenStatus: 403, Control: "kept"},
+		{Name: "request in a body", Send: strings.Replace(post("Content-Length: "+strconv.Itoa(len(keep("http://canary.no.test/")))+"\r\n", keep("http://canary.no.test/")), "Connection: close\r\n", "", 1),
+			Reach: okAt + ":80", Then: get("http://ok.test/2"), ThenStatus: 200},
+		{Name: "request in a chunk", Send: strings.Replace(post("Transfer-Encoding: chunked\r\n", strconv.FormatInt(int64(len(keep("http://canary.no.test/"))), 16)+"\r\n"+keep("http://canary.no.test/")+"\r\n0\r\n\r\n"), "Connection: close\r\n", "", 1),
+			Reach: okAt + ":80", Then: get("http://ok.test/2"), ThenStatus: 200},
 
 		// The gate's own pages.
 		{Name: "manager origin form", Send: "GET /squid-internal-mgr/menu HTTP/1.1\r\nHost: " + front + "\r\n\r\n", Control: "get"},

@@ -1,0 +1,113 @@
+//go:build netns || squid
+
+// The table, and what no single row shows: go test -tags netns ./gate/builtin. It
+// needs ip, and root or unprivileged user namespaces; where one is missing it
+// fails.
+
+package builtin_test
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"ai-sandbox/gate"
+	"ai-sandbox/gate/builtin"
+	"ai-sandbox/gate/gatetest"
+	"ai-sandbox/policy"
+)
+
+func TestMain(m *testing.M) { os.Exit(gatetest.Main(m)) }
+
+// serve starts a gate in the world and returns its address.
+func serve(t *testing.T, c builtin.Config, network, addr string) (*builtin.Gate, string) {
+	t.Helper()
+	c.Nonce, c.PolicyHash, c.UID = "n", "h", os.Getuid()
+	c.Resolvers = []netip.Addr{gatetest.Resolver}
+	g, err := builtin.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen(network, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- g.Serve(l) }()
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return g, l.Addr().String()
+}
+
+func TestConformance(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	gatetest.Zone(w)
+	c := builtin.Config{Allow: gatetest.Allow, AllowPrivate: gatetest.AllowPrivate}
+	t.Run("tcp", func(t *testing.T) {
+		_, addr := serve(t, c, "tcp", "127.0.0.1:0")
+		gatetest.Run(t, w, gatetest.Builtin, addr)
+	})
+	t.Run("unix", func(t *testing.T) {
+		dir, err := os.MkdirTemp("", "gate") // a socket's path is short
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(dir)
+		_, addr := serve(t, c, "unix", filepath.Join(dir, "s"))
+		gatetest.Run(t, w, gatetest.Builtin, addr)
+	})
+}
+
+func TestRebinding(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	gatetest.Zone(w)
+	_, addr := serve(t, builtin.Config{Allow: gatetest.Allow}, "tcp", "127.0.0.1:0")
+	gatetest.Rebinding(t, w, addr)
+}
+
+func TestSaysNothing(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	gatetest.Zone(w)
+	_, addr := serve(t, builtin.Config{Allow: gatetest.Allow}, "tcp", "127.0.0.1:0")
+	gatetest.SaysNothing(t, w, addr)
+}
+
+func TestStreams(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	gatetest.Zone(w)
+	_, addr := serve(t, builtin.Config{Allow: gatetest.Allow}, "tcp", "127.0.0.1:0")
+	gatetest.Streams(t, w, addr)
+}
+
+func TestEmptyList(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	gatetest.Zone(w)
+	_, addr := serve(t, builtin.Config{}, "tcp", "127.0.0.1:0")
+	gatetest.EmptyList(t, w, addr)
+}
+
+// TestSuggestions: what was refused is told with what would let it through, as
+// squid's log tells it, as soon as the client knows.
+func TestSuggestions(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	gatetest.Zone(w)
+	g, addr := serve(t, builtin.Config{Allow: gatetest.Allow}, "tcp", "127.0.0.1:0")
+	gatetest.Suggestions(t, w, addr, func() []gate.RefusedHost {
+		hosts, more := g.Refused()
+		if more > 0 {
+			t.Errorf("%d more", more)
+		}
+		return hosts
+	}, func(allow, private []policy.Entry) string {
+		_, addr := serve(t, builtin.Config{Allow: allow, AllowPrivate: private}, "tcp", "127.0.0.1:0")
+		return addr
+	})
+}

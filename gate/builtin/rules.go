@@ -1,0 +1,186 @@
+// What is let through, by name and port, and by address. Pure.
+
+package builtin
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ai-sandbox/gate"
+	"ai-sandbox/policy"
+)
+
+// A host is what a client asked for, as rules compare it.
+type host struct {
+	// written is as the client wrote it, without brackets; for pages and the log.
+	written string
+	// name is in lower case and without a trailing dot. "" for an address, and
+	// for what is neither.
+	name string
+	// addr is set where written is an address; one of IPv4 in IPv6 form is that
+	// of IPv4.
+	addr netip.Addr
+}
+
+// parseHost reads a host. What is neither a name nor an address matches nothing.
+func parseHost(s string) host {
+	h := host{written: s}
+	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
+		h.addr = a.Unmap()
+		return h
+	}
+	h.name = canonical(s)
+	return h
+}
+
+// canonical returns the form of a name that lists have, or "" where s is no name
+// that could be looked up (RFC 1035, section 2.3.4). The underscore is no part of
+// a host name and is in real ones all the same.
+func canonical(s string) string {
+	s = strings.TrimSuffix(s, ".")
+	if s == "" || len(s) > 253 {
+		return ""
+	}
+	label := 0
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '.':
+			if label == 0 {
+				return ""
+			}
+			label = 0
+			continue
+		case 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_':
+		default:
+			return ""
+		}
+		if label++; label > 63 {
+			return ""
+		}
+	}
+	if label == 0 {
+		return ""
+	}
+	return strings.ToLower(s)
+}
+
+type nameKey struct {
+	name string
+	port uint16
+}
+
+type netKey struct {
+	prefix netip.Prefix
+	port   uint16
+}
+
+// A list is entries as tables: how long it takes to ask one does not depend on
+// how many entries there are.
+type list struct {
+	ports map[uint16]bool
+	names map[nameKey]bool // the value tells whether what is under it matches, too
+	nets  map[netKey]bool
+	bits  map[bool][]int // by whether it is IPv4: the lengths of the prefixes in nets
+}
+
+func newList(entries []policy.Entry) list {
+	l := list{ports: map[uint16]bool{}, names: map[nameKey]bool{}, nets: map[netKey]bool{}, bits: map[bool][]int{}}
+	for _, e := range entries {
+		for _, port := range e.Ports() {
+			switch {
+			case e.Name != "":
+				k := nameKey{e.Name, port}
+				l.names[k] = l.names[k] || e.Subdomains
+			case e.Prefix.IsValid():
+				l.nets[netKey{e.Prefix, port}] = true
+				v4 := e.Prefix.Addr().Is4()
+				if !slices.Contains(l.bits[v4], e.Prefix.Bits()) {
+					l.bits[v4] = append(l.bits[v4], e.Prefix.Bits())
+				}
+			default:
+				continue
+			}
+			l.ports[port] = true
+		}
+	}
+	return l
+}
+
+// name tells whether an entry lets a name through at a port. It has to be
+// canonical.
+func (l list) name(name string, port uint16) bool {
+	if name == "" {
+		return false
+	}
+	if _, ok := l.names[nameKey{name, port}]; ok {
+		return true
+	}
+	for {
+		_, parent, ok := strings.Cut(name, ".")
+		if !ok {
+			return false
+		}
+		if l.names[nameKey{parent, port}] {
+			return true
+		}
+		name = parent
+	}
+}
+
+// host tells whether an entry lets a host through at a port: a name by an entry
+// for names, an address by one for addresses.
+func (l list) host(h host, port uint16) bool {
+	if !h.addr.IsValid() {
+		return l.name(h.name, port)
+	}
+	return slices.ContainsFunc(l.bits[h.addr.Is4()], func(bits int) bool {
+		p, err := h.addr.Prefix(bits)
+		return err == nil && l.nets[netKey{p, port}]
+	})
+}
+
+// Rules are a policy's lists. What is private is listed, too.
+type rules struct {
+	listed, private, spelled list
+}
+
+func newRules(allow, allowPrivate []policy.Entry) rules {
+	return rules{
+		listed:  newList(slices.Concat(allow, allowPrivate)),
+		private: newList(allowPrivate),
+		spelled: newList(slices.DeleteFunc(slices.Clone(allowPrivate), func(e policy.Entry) bool { return !e.LinkLocal() })),
+	}
+}
+
+// request judges what was asked for, before anything is resolved: a lookup would
+// carry a refused name out. It returns the reason for a refusal, or "".
+func (r rules) request(h host, port uint16) string {
+	switch {
+	case len(r.listed.ports) > 0 && !r.listed.ports[port]:
+		return gate.ReasonPort
+	case !r.listed.host(h, port):
+		return gate.ReasonName
+	}
+	return ""
+}
+
+// addresses judges what the host led to: one that may not be connected to is
+// enough for a refusal, and so is none at all.
+func (r rules) addresses(h host, port uint16, all []netip.Addr) string {
+	if len(all) == 0 {
+		return gate.ReasonLookup
+	}
+	inward := r.private.host(h, port)
+	spelled := h.addr.IsValid() && r.spelled.host(h, port)
+	worst := ""
+	for _, a := range all {
+		switch gate.AddrReason(a, inward, spelled) {
+		case gate.ReasonAddress:
+			return gate.ReasonAddress
+		case gate.ReasonPrivate:
+			worst = gate.ReasonPrivate
+		}
+	}
+	return worst
+}

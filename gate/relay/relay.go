@@ -1,0 +1,130 @@
+// Package relay leads the gate's unix socket to a gate that listens on a TCP
+// port: the way out of a sandbox without a network device, when the gate's engine
+// knows TCP alone. It passes bytes and decides nothing.
+package relay
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// maxConns bounds the connections at a time; one more waits in the backlog.
+const maxConns = 1024
+
+// dialTime bounds the connection to the gate, which is on this machine.
+const dialTime = 10 * time.Second
+
+// A Relay passes connections on.
+type Relay struct {
+	to   netip.AddrPort
+	mu   sync.Mutex
+	open map[io.Closer]bool // nil when closed
+}
+
+// New returns a relay to a TCP address.
+func New(to netip.AddrPort) *Relay { return &Relay{to: to, open: map[io.Closer]bool{}} }
+
+// Serve takes connections from l until Close, and closes l.
+func (r *Relay) Serve(l net.Listener) error {
+	if !r.add(l) {
+		return errors.Join(net.ErrClosed, l.Close())
+	}
+	defer r.drop(l)
+	slots := make(chan struct{}, maxConns)
+	for {
+		slots <- struct{}{}
+		c, err := l.Accept()
+		if err != nil {
+			var temporary interface{ Temporary() bool }
+			if errors.As(err, &temporary) && temporary.Temporary() { // no descriptor is free
+				<-slots
+				time.Sleep(10 * time.Millisecond)
+				continue
+			}
+			return err
+		}
+		go func() {
+			defer func() { <-slots }()
+			r.pass(c)
+		}()
+	}
+}
+
+// Close ends the relay and every connection.
+func (r *Relay) Close() error {
+	r.mu.Lock()
+	open := r.open
+	r.open = nil
+	r.mu.Unlock()
+	for c := range open {
+		_ = c.Close() // an error of one that is at its end anyway
+	}
+	return nil
+}
+
+func (r *Relay) add(c io.Closer) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.open == nil {
+		return false
+	}
+	r.open[c] = true
+	return true
+}
+
+func (r *Relay) drop(c io.Closer) {
+	_ = c.Close() // the second time, perhaps
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.open, c)
+}
+
+// halfCloser is what unix and TCP connections have in common.
+type halfCloser interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// pass copies both ways until both are at their end.
+func (r *Relay) pass(c net.Conn) {
+	if !r.add(c) {
+		_ = c.Close()
+		return
+	}
+	defer r.drop(c)
+	out, err := net.DialTimeout("tcp", r.to.String(), dialTime)
+	if err != nil {
+		return // the client sees the end: there is no gate
+	}
+	if !r.add(out) {
+		_ = out.Close()
+		return
+	}
+	defer r.drop(out)
+	near, ok1 := c.(halfCloser)
+	far, ok2 := out.(halfCloser)
+	if !ok1 || !ok2 {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		oneWay(far, near)
+	}()
+	oneWay(near, far)
+	<-done
+}
+
+// oneWay copies until the end and passes that on; an error ends both ways.
+func oneWay(dst, src halfCloser) {
+	if _, err := io.Copy(dst, src); err != nil {
+		_ = dst.Close()
+		_ = src.Close()
+		return
+	}
+	_ = dst.CloseWrite() // it may be gone
+}
