@@ -1,6 +1,6 @@
-// Package stage sets up what the end-to-end tests and the benchmark stand on in
-// the test host: its services, the far side (tests/e2e/internet), directories of
-// their own, and the images.
+// Package stage sets up what the end-to-end tests and the benchmark stand on in a
+// run of tests/host, on the machine itself or in the test host: its services, the
+// far side (tests/e2e/internet), directories of their own, and the images.
 package stage
 
 import (
@@ -15,7 +15,7 @@ import (
 	"ai-sandbox/tests/e2e/internet"
 )
 
-// A Stage is the test host, set up.
+// A Stage is such a run, set up.
 type Stage struct {
 	Bin   string // the directory of the programs under test
 	Home  string
@@ -29,16 +29,16 @@ type Stage struct {
 // Set sets it up. bin holds ai-sandbox.
 func Set(bin string) (*Stage, error) {
 	if os.Getuid() == 0 {
-		return nil, errors.New("podman's runtime can't run as root: start this in the test host, as its user dev")
+		return nil, errors.New("podman's runtime can't run as root: start this by tests/e2e/run or tests/bench/run")
 	}
 	for _, name := range []string{"podman", "pasta", "nft", "nsenter", "git", "npm", "curl"} {
 		if _, err := exec.LookPath(name); err != nil {
-			return nil, fmt.Errorf("the test host lacks a program: %w", err)
+			return nil, fmt.Errorf("a program is missing: %w", err)
 		}
 	}
 	facts, err := os.ReadFile("/run/aisb-test/paths")
 	if err != nil {
-		return nil, fmt.Errorf("this is not the test host: %w", err)
+		return nil, fmt.Errorf("this is not a run of tests/host: %w", err)
 	}
 	fact := func(name string) string {
 		m := regexp.MustCompile(`(?m)^` + name + `=(.*)$`).FindSubmatch(facts)
@@ -49,7 +49,7 @@ func Set(bin string) (*Stage, error) {
 	}
 	upstream, err := os.ReadFile("/run/aisb-test/upstream-dns")
 	if err != nil {
-		return nil, fmt.Errorf("read the test host's name server: %w", err)
+		return nil, fmt.Errorf("read the run's name server: %w", err)
 	}
 	s := &Stage{Bin: bin, Home: os.Getenv("HOME")}
 	s.Own = filepath.Join(s.Home, "e2e")
@@ -62,7 +62,7 @@ func Set(bin string) (*Stage, error) {
 		}
 	}
 	if out, err := exec.Command("/src/tests/host/services").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("start the test host's services: %w: %s", err, out)
+		return nil, fmt.Errorf("start the run's services: %w: %s", err, out)
 	}
 	if s.Net, err = internet.Start(internet.Options{
 		CADir: filepath.Join(s.Own, "ca"), Upstream: strings.TrimSpace(string(upstream)), Files: filepath.Join(s.Own, "files"),
@@ -74,7 +74,8 @@ func Set(bin string) (*Stage, error) {
 		return nil, errors.Join(err, s.Net.Close())
 	}
 	s.Env = []string{
-		"HOME=" + s.Home, "PATH=" + os.Getenv("PATH"), "TERM=xterm", "LANG=C.UTF-8", "USER=dev", "LOGNAME=dev", "SHELL=/bin/bash",
+		"HOME=" + s.Home, "PATH=" + os.Getenv("PATH"), "TERM=xterm", "LANG=C.UTF-8", "SHELL=/bin/bash",
+		"USER=" + os.Getenv("USER"), "LOGNAME=" + os.Getenv("LOGNAME"),
 		"XDG_RUNTIME_DIR=" + os.Getenv("XDG_RUNTIME_DIR"),
 		"XDG_STATE_HOME=" + filepath.Join(s.Own, "state"), "XDG_CACHE_HOME=" + filepath.Join(s.Own, "cache"), "XDG_CONFIG_HOME=" + filepath.Join(s.Own, "config"),
 		"AISB_BASE=" + fact("BASE_REF"), "AISB_NODE_MIRROR=" + fact("NODE_MIRROR"), "AISB_NODE_VERSION=" + fact("NODE_VERSION"),
