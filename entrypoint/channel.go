@@ -56,8 +56,8 @@ func read(in *os.File, frames chan<- received) {
 		var f received
 		f.err = spec.ReadFrame(in, &f.ToGuest)
 		switch {
-		case f.err == nil && f.fields() != 1:
-			f.err = errors.New("a frame has not exactly one field")
+		case f.err == nil:
+			f.err = f.Check()
 		case errors.Is(f.err, io.EOF), errors.Is(f.err, io.ErrUnexpectedEOF):
 			return // a host that died in the middle of a frame is as gone
 		}
@@ -68,26 +68,26 @@ func read(in *os.File, frames chan<- received) {
 	}
 }
 
-func (f received) fields() (n int) {
-	for _, set := range []bool{f.Spec != nil, f.Go, f.Signal != 0} {
-		if set {
-			n++
-		}
+func openFIFO(path string, flags int) (*os.File, error) {
+	fd, err := openFIFOFd(path, flags)
+	if err != nil {
+		return nil, err
 	}
-	return n
+	return os.NewFile(uintptr(fd), path), nil
 }
 
-func openFIFO(path string, flags int) (*os.File, error) {
+// openFIFOFd waits for nobody at the other end, neither now nor later.
+func openFIFOFd(path string, flags int) (int, error) {
 	fd, err := unix.Open(path, flags|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
+		return -1, fmt.Errorf("open %s: %w", path, err)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
 		unix.Close(fd)
-		return nil, fmt.Errorf("open %s: not a fifo", path)
+		return -1, fmt.Errorf("open %s: not a fifo", path)
 	}
-	return os.NewFile(uintptr(fd), path), nil
+	return fd, nil
 }
 
 // namesGone reports whether the host has unlinked the FIFOs: what the command

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -18,9 +17,24 @@ import (
 	"ai-sandbox/entrypoint/spec"
 )
 
+// A child is a process that we started: the session's command, whose id is 0, or
+// an exec's.
+type child struct {
+	id int
+	// pid is 0 when it has ended, or when there is none.
+	pid int
+	end spec.Exited
+	// term is the terminal that we made for it, or nil.
+	term *pty
+}
+
 // run starts the command, serves it until it ends, and returns our exit code.
 func (s *session) run(sp *spec.Spec) int {
-	pid, code, err := s.start(sp)
+	s.children, s.running = map[int]*child{}, map[int]*child{}
+	s.drained = make(chan *child)
+	reaped := make(chan death)
+	go reap(reaped)
+	command, code, err := s.start(sp)
 	if err != nil {
 		// The host says it better than a line on standard error would.
 		if s.send(spec.ToHost{Exited: &spec.Exited{Code: code, Error: err.Error()}}) != nil {
@@ -28,25 +42,52 @@ func (s *session) run(sp *spec.Spec) int {
 		}
 		return code
 	}
-	done := make(chan syscall.WaitStatus, 1)
-	go reap([]int{pid}, done)
 	if s.send(spec.ToHost{Started: true}) != nil {
 		return s.orphan()
 	}
 	for {
+		var over *child
 		select {
-		case st := <-done:
-			e := exited(st)
-			_ = s.send(spec.ToHost{Exited: &e}) // the exit code tells the same
-			return e.Code
+		case d := <-reaped:
+			over = s.died(d)
+		case over = <-s.drained:
 		case sig := <-s.signals:
-			deliver(pid, sig.(syscall.Signal))
-		case f, ok := <-s.frames:
-			if !ok || f.err != nil {
-				return s.orphan()
+			if n := sig.(syscall.Signal); sp.Hold && ends(n) {
+				over = command
+			} else {
+				command.deliver(n)
 			}
-			if f.Signal != 0 {
-				deliver(pid, syscall.Signal(f.Signal))
+		case f, ok := <-s.frames:
+			switch {
+			case !ok || f.err != nil:
+				return s.orphan()
+			case f.Signal != 0 && sp.Hold && ends(syscall.Signal(f.Signal)):
+				over = command
+			case f.Signal != 0:
+				command.deliver(syscall.Signal(f.Signal))
+			case f.SignalExec != nil:
+				if c := s.running[f.SignalExec.Exec]; c != nil && c.id != 0 {
+					c.deliver(syscall.Signal(f.SignalExec.Signal))
+				}
+			case f.Resize != nil:
+				if c := s.running[f.Resize.Exec]; c != nil && c.term != nil {
+					c.term.resize(f.Resize.Cols, f.Resize.Rows)
+				}
+			case f.Exec != nil:
+				if s.exec(f.Exec) != nil {
+					return s.orphan()
+				}
+			}
+		}
+		switch {
+		case over == nil:
+		case over.id == 0:
+			_ = s.send(spec.ToHost{Exited: &over.end}) // the exit code tells the same
+			return over.end.Code
+		default:
+			delete(s.running, over.id)
+			if s.send(spec.ToHost{ExecState: &spec.ExecState{ID: over.id, Exited: &over.end}}) != nil {
+				return s.orphan()
 			}
 		}
 	}
@@ -59,32 +100,55 @@ func (s *session) orphan() int {
 	return exitOrphan
 }
 
-// start returns the child, or the exit code that tells why there is none: 127
-// when the command is not found, 126 when it cannot be run.
-func (s *session) start(sp *spec.Spec) (pid, code int, err error) {
-	if err := os.Chdir(sp.Workdir); err != nil {
-		return 0, 126, fmt.Errorf("working directory: %w", err)
+// died returns the child whose end is to be told now: not before its terminal's
+// last output is through.
+func (s *session) died(d death) *child {
+	c := s.children[d.pid]
+	if c == nil {
+		return nil // an orphan
 	}
-	path, code, err := look(sp.Command[0], sp.Env)
-	if err != nil {
-		return 0, code, err
+	delete(s.children, d.pid)
+	c.pid, c.end = 0, exited(d.status)
+	if c.term == nil {
+		return c
 	}
-	if sp.TTY {
+	go func() {
+		c.term.finish()
+		s.drained <- c
+	}()
+	return nil
+}
+
+// start returns the session's command, or the exit code that tells why there is
+// none. Where the session holds, it is a child without a process.
+func (s *session) start(sp *spec.Spec) (c *child, code int, err error) {
+	c = &child{}
+	if sp.Hold {
+		// Who waits for the session to be ready waits for its directory.
+		return c, 126, checkWorkdir(sp.Workdir)
+	}
+	files := [3]int{0, 1, 2}
+	switch {
+	case sp.PTY:
+		cols, rows := sp.Cols, sp.Rows
+		if s.size != nil {
+			cols, rows = s.size.Cols, s.size.Rows
+		}
+		if c.term, err = newPTY(cols, rows); err != nil {
+			return nil, 126, err
+		}
+		files = c.term.files()
+	case sp.TTY:
 		if err := s.giveUpTerminal(); err != nil {
-			return 0, 126, err
+			return nil, 126, err
 		}
 	}
-	pid, err = syscall.ForkExec(path, sp.Command, &syscall.ProcAttr{
-		Env:   sp.Env,
-		Files: []uintptr{0, 1, 2},
-		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: sp.TTY, Ctty: 0},
-	})
-	if err != nil {
-		code = 126
-		if errors.Is(err, unix.ENOENT) {
-			code = 127 // a script's interpreter, say
-		}
-		return 0, code, fmt.Errorf("run %s: %w", path, err)
+	if code, err = s.launch(c, sp.Command, sp.Env, sp.Workdir, files, sp.TTY); err != nil {
+		return nil, code, err
+	}
+	if sp.PTY {
+		c.term.attach(os.Stdin, os.Stdout)
+		return c, 0, nil
 	}
 	// The command alone has its input and output: who reads or writes the other
 	// end of them learns when it lets go.
@@ -94,7 +158,50 @@ func (s *session) start(sp *spec.Spec) (pid, code int, err error) {
 		}
 		unix.Close(null)
 	}
-	return pid, 0, nil
+	return c, 0, nil
+}
+
+// launch makes c a process, in a session of its own; with tty its standard input
+// is its controlling terminal. The code is 127 when the command is not found, 126
+// when it cannot be run.
+func (s *session) launch(c *child, command, env []string, workdir string, files [3]int, tty bool) (code int, err error) {
+	if err := checkWorkdir(workdir); err != nil {
+		return 126, err
+	}
+	path, code, err := look(command[0], env, workdir)
+	if err != nil {
+		return code, err
+	}
+	pid, err := syscall.ForkExec(path, command, &syscall.ProcAttr{
+		Dir:   workdir,
+		Env:   env,
+		Files: []uintptr{uintptr(files[0]), uintptr(files[1]), uintptr(files[2])},
+		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: tty, Ctty: 0},
+	})
+	if err != nil {
+		code = 126
+		if errors.Is(err, unix.ENOENT) {
+			code = 127 // a script's interpreter, say
+		}
+		return code, fmt.Errorf("run %s: %w", path, err)
+	}
+	c.pid = pid
+	s.children[pid], s.running[c.id] = c, c
+	return 0, nil
+}
+
+func checkWorkdir(dir string) error {
+	fi, err := os.Stat(dir)
+	if err == nil && !fi.IsDir() {
+		err = fmt.Errorf("%s: %w", dir, unix.ENOTDIR)
+	}
+	if err == nil {
+		err = os.NewSyscallError("search "+dir, unix.Access(dir, unix.X_OK))
+	}
+	if err != nil {
+		return fmt.Errorf("working directory: %w", err)
+	}
+	return nil
 }
 
 // giveUpTerminal makes the terminal free for the command's session: ours is the
@@ -112,9 +219,13 @@ func (s *session) giveUpTerminal() error {
 
 // look finds the command in the PATH of env, as execvp(3) does. Elements that
 // are not absolute are left out: what they mean is the project's choice.
-func look(name string, env []string) (path string, code int, err error) {
+func look(name string, env []string, workdir string) (path string, code int, err error) {
 	if strings.Contains(name, "/") {
-		code, err := executable(name)
+		at := name
+		if !filepath.IsAbs(at) {
+			at = filepath.Join(workdir, at)
+		}
+		code, err := executable(at)
 		return name, code, err
 	}
 	code, err = 127, fmt.Errorf("%s: not found in PATH", name)
@@ -161,16 +272,31 @@ func executable(path string) (code int, err error) {
 	return 0, nil
 }
 
-// reap waits for every child, ours and the orphans that became ours, until the
-// first of pids has ended.
-func reap(pids []int, done chan<- syscall.WaitStatus) {
+// A death is a child of ours that has ended.
+type death struct {
+	pid    int
+	status syscall.WaitStatus
+}
+
+// reap waits for every child, ours and the orphans that became ours, for good.
+func reap(out chan<- death) {
+	// Not by a wait that blocks: at times there is no child.
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, unix.SIGCHLD)
 	for {
-		var st syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &st, 0, nil)
-		if err == nil && slices.Contains(pids, pid) {
-			done <- st
-			return
+		for {
+			var d death
+			var err error
+			d.pid, err = syscall.Wait4(-1, &d.status, syscall.WNOHANG, nil)
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			if err != nil || d.pid == 0 {
+				break
+			}
+			out <- d
 		}
+		<-ended
 	}
 }
 
@@ -181,9 +307,13 @@ func exited(st syscall.WaitStatus) spec.Exited {
 	return spec.Exited{Code: st.ExitStatus()}
 }
 
-// deliver sends what a terminal would send to the command's process group, and
-// anything else to the command.
-func deliver(pid int, sig syscall.Signal) {
+// deliver sends what a terminal would send to the child's process group, and
+// anything else to the child.
+func (c *child) deliver(sig syscall.Signal) {
+	pid := c.pid
+	if pid == 0 {
+		return
+	}
 	switch sig {
 	case unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTSTP, unix.SIGCONT, unix.SIGWINCH:
 		pid = -pid

@@ -6,10 +6,12 @@
 package entrypoint
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -61,18 +63,18 @@ func runGate(args []string) int {
 		line = *ch
 	}
 
-	var pids []int
+	g := gate{signals: signals, line: line.frames, deaths: make(chan death)}
+	go reap(g.deaths)
 	for i, conf := range args {
 		pid, err := startSquid(conf)
 		if err == nil {
-			pids = append(pids, pid)
+			g.pids = append(g.pids, pid)
 			if i < len(args)-1 {
-				err = awaitSquid(conf, pid)
+				err = g.await(conf)
 			}
 		}
 		if err != nil {
-			say("%v", err)
-			return 1 // the end of the namespace ends the others
+			return endGate(err)
 		}
 	}
 	if !detached {
@@ -80,26 +82,52 @@ func runGate(args []string) int {
 			return 0
 		}
 	}
-	died := make(chan syscall.WaitStatus, 1)
-	go reap(pids, died)
 	for {
-		select {
-		case st := <-died:
-			_ = unix.Kill(-1, unix.SIGKILL)
-			e := exited(st)
-			say("squid ended (exit code %d)", e.Code)
-			return 1
-		case <-signals:
-			// No shutdown of squid's own: it waits for its clients.
-			_ = unix.Kill(-1, unix.SIGKILL)
-			return 0
-		case _, ok := <-line.frames:
-			if !ok {
-				_ = unix.Kill(-1, unix.SIGKILL)
-				return 0
-			}
+		if err := g.wait(nil); err != nil {
+			return endGate(err)
 		}
 	}
+}
+
+// endGate kills every squid and tells our exit code: none has a shutdown of its own,
+// which waits for its clients.
+func endGate(err error) int {
+	_ = unix.Kill(-1, unix.SIGKILL)
+	if errors.Is(err, errStop) {
+		return 0
+	}
+	say("%v", err)
+	return 1
+}
+
+// errStop: we were told to stop, or the host is gone.
+var errStop = errors.New("told to stop")
+
+// A gate is one run of the role.
+type gate struct {
+	signals <-chan os.Signal
+	line    <-chan received // nil without a lifeline
+	deaths  chan death
+	pids    []int
+}
+
+// wait returns an error when the gate has to end, and nil when a tick or
+// something of no account came.
+func (g *gate) wait(tick <-chan time.Time) error {
+	select {
+	case d := <-g.deaths:
+		if slices.Contains(g.pids, d.pid) {
+			return fmt.Errorf("squid ended (exit code %d)", exited(d.status).Code)
+		}
+	case <-g.signals:
+		return errStop
+	case _, ok := <-g.line:
+		if !ok {
+			return errStop
+		}
+	case <-tick:
+	}
+	return nil
 }
 
 // lockGate closes to squid what it never needs. It is the unprivileged user
@@ -161,8 +189,8 @@ func httpPort(conf string) int {
 // squidTime bounds a squid's start.
 const squidTime = 20 * time.Second
 
-// awaitSquid waits until the squid accepts connections.
-func awaitSquid(conf string, pid int) error {
+// await waits until the squid of a configuration accepts connections.
+func (g *gate) await(conf string) error {
 	text, err := os.ReadFile(conf)
 	if err != nil {
 		return fmt.Errorf("read the configuration: %w", err)
@@ -171,17 +199,15 @@ func awaitSquid(conf string, pid int) error {
 	if port == 0 {
 		return fmt.Errorf("%s names no port on 127.0.0.1", conf)
 	}
-	deadline := time.Now().Add(squidTime)
-	for time.Now().Before(deadline) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(squidTime); time.Now().Before(deadline); {
 		if accepts(port) {
 			return nil
 		}
-		// Its end is seen here, since nobody else waits for it yet.
-		var status syscall.WaitStatus
-		if got, err := syscall.Wait4(pid, &status, syscall.WNOHANG, nil); err == nil && got == pid {
-			return fmt.Errorf("squid -f %s ended (exit code %d)", conf, exited(status).Code)
+		if err := g.wait(tick.C); err != nil {
+			return err
 		}
-		time.Sleep(time.Millisecond)
 	}
 	return fmt.Errorf("squid -f %s did not listen within %s", conf, squidTime)
 }

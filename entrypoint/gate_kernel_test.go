@@ -10,8 +10,10 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,6 +26,9 @@ func squidMain(args []string) {
 	text, err := os.ReadFile(args[len(args)-1])
 	if err != nil {
 		panic(err)
+	}
+	for strings.Contains(string(text), "never") {
+		time.Sleep(time.Hour)
 	}
 	port := httpPort(string(text))
 	l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
@@ -125,6 +130,43 @@ func TestGateStopsAtOnce(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	noSquid(t)
+}
+
+// While a squid is awaited, the host's end and a signal count as later.
+func TestGateEndsWhileItStarts(t *testing.T) {
+	for _, how := range []func(b *box){
+		func(b *box) { b.in.Close() },
+		func(b *box) { b.must(b.cmd.Process.Signal(unix.SIGTERM)) },
+	} {
+		b := newBox(t)
+		b.role = append([]string{"gate"}, "/proj/never.conf", "/proj/front.conf")
+		b.env = []string{"STAGE_FAULT=gate"}
+		b.must(os.WriteFile(b.path("proj/never.conf"), []byte("http_port 127.0.0.1:3129\nnever\n"), 0o644))
+		b.must(os.WriteFile(b.path("proj/front.conf"), []byte("http_port 127.0.0.1:3128\n"), 0o644))
+		b.start()
+		// PID 1 has the name in its arguments too.
+		eventually(t, "the first squid", func() bool { return len(squids("never")) == 2 })
+		begin := time.Now()
+		how(b)
+		if code := b.end(); code != 0 || time.Since(begin) > time.Second {
+			t.Errorf("exit code %d after %v: %s", code, time.Since(begin), b.stderr.String())
+		}
+		eventually(t, "no squid is left", func() bool { return len(squids("never")) == 0 })
+	}
+}
+
+// One that ends while it is awaited ends the gate, and says so.
+func TestGateEndsWithASquidThatStarts(t *testing.T) {
+	b := newBox(t)
+	b.role = append([]string{"gate"}, "/proj/never.conf", "/proj/front.conf")
+	b.env = []string{"STAGE_FAULT=gate"}
+	b.must(os.WriteFile(b.path("proj/never.conf"), []byte("http_port 127.0.0.1:3129\nnever\n"), 0o644))
+	b.start()
+	eventually(t, "the first squid", func() bool { return len(squids("never")) == 2 })
+	b.must(syscall.Kill(squidPID(t, b, "never"), unix.SIGKILL))
+	if code := b.end(); code != 1 || !strings.Contains(b.stderr.String(), "squid ended (exit code 137)") {
+		t.Errorf("exit code %d: %s", code, b.stderr.String())
+	}
 }
 
 func TestGateWithoutChannel(t *testing.T) {

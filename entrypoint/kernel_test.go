@@ -2,7 +2,7 @@
 
 // A container without podman: the test binary starts itself in new namespaces,
 // builds a root file system of what the machine has, and becomes the
-// entrypoint. The test is the host.
+// entrypoint. Or a jail, by the real bubblewrap. The test is the host.
 
 package entrypoint
 
@@ -34,6 +34,8 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case "stage":
 			stage()
+		case "stagenet":
+			stageNet(os.Args[2:])
 		case "session", "gate":
 			os.Exit(Main(time.Now(), os.Args[1:]))
 		case "probe":
@@ -44,14 +46,20 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A box is one container under test.
+// A box is one sandbox under test.
 type box struct {
 	t       *testing.T
 	dir     string
+	owner   int        // of the files that are the sandbox's user's, outside
+	opts    [][]string // of bubblewrap, for a jail
+	net     bool       // a network with a device is there before the jail
+	groups  []uint32   // of who starts the jail
+	files   int        // how many descriptors a jail may have, if not 0
 	Spec    spec.Spec
 	env     []string // of stage, and of PID 1
 	keep    bool     // leave the FIFOs' names
 	tty     *os.File // the terminal's inner end
+	input   *os.File // instead of nothing
 	output  *os.File // instead of stdout
 	role    []string
 	in, out *os.File
@@ -60,9 +68,31 @@ type box struct {
 	stdout  bytes.Buffer
 	stderr  bytes.Buffer
 	ended   chan error
+	// told are frames that came while others were waited for.
+	told []spec.ToHost
 }
 
+// newBox is a container.
 func newBox(t *testing.T, command ...string) *box {
+	t.Helper()
+	b := makeBox(t, firstID+1000, command)
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	b.must(err)
+	mounts, err := parseMounts(table)
+	b.must(err)
+	b.Spec.Isolation = spec.IsolationContainer
+	b.Spec.Firewall = spec.Firewall{Mode: spec.ModeGated, GateAddr: "169.254.77.1", GatePort: 3128}
+	b.Spec.Mounts = []string{"/usr", "/proj", "/tmp", "/run/aisb", "/aisb"}
+	for _, m := range mounts {
+		if strings.HasPrefix(m.point, "/usr/") {
+			b.Spec.Mounts = append(b.Spec.Mounts, m.point) // comes along with /usr
+		}
+	}
+	return b
+}
+
+// makeBox is what both kinds have.
+func makeBox(t *testing.T, owner int, command []string) *box {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Fatal("the container's ids can only be mapped by root")
@@ -73,12 +103,12 @@ func newBox(t *testing.T, command ...string) *box {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	b := &box{t: t, dir: dir, role: []string{"session"}, ended: make(chan error, 1)}
+	b := &box{t: t, dir: dir, owner: owner, role: []string{"session"}, ended: make(chan error, 1)}
 	b.must(os.Chmod(b.dir, 0o755))
 	for _, d := range []string{"root", "proj", "ctl"} {
 		b.must(os.Mkdir(b.path(d), 0o755))
 	}
-	b.must(os.Chown(b.path("proj"), firstID+1000, firstID+1000))
+	b.must(os.Chown(b.path("proj"), owner, owner))
 	// The machine's own node may be root's alone; where it is not, /tmp may be
 	// without devices.
 	b.must(unix.Mknod(b.path("tun"), unix.S_IFCHR|0o666, int(unix.Mkdev(10, 200))))
@@ -88,10 +118,10 @@ func newBox(t *testing.T, command ...string) *box {
 	b.must(os.WriteFile(b.path("aisb"), self, 0o755))
 	for _, name := range []string{spec.InName, spec.OutName} {
 		b.must(unix.Mkfifo(b.path("ctl", name), 0o600))
-		b.must(os.Chown(b.path("ctl", name), firstID+1000, firstID+1000))
+		b.must(os.Chown(b.path("ctl", name), owner, owner))
 	}
 	b.must(os.Chmod(b.path("ctl"), 0o700))
-	b.must(os.Chown(b.path("ctl"), firstID+1000, firstID+1000))
+	b.must(os.Chown(b.path("ctl"), owner, owner))
 	b.in, err = openFIFO(b.path("ctl", spec.InName), unix.O_RDWR)
 	b.must(err)
 	b.out, err = openFIFO(b.path("ctl", spec.OutName), unix.O_RDONLY)
@@ -102,30 +132,18 @@ func newBox(t *testing.T, command ...string) *box {
 	t.Cleanup(func() {
 		b.in.Close()
 		b.out.Close()
-		if b.cmd != nil {
+		if b.cmd != nil && b.cmd.Process != nil {
 			b.cmd.Process.Kill()
 			<-b.ended
 		}
 	})
 
-	table, err := os.ReadFile("/proc/self/mountinfo")
-	b.must(err)
-	mounts, err := parseMounts(table)
-	b.must(err)
-	policy := []string{"/usr", "/proj", "/tmp", "/run/aisb", "/aisb"}
-	for _, m := range mounts {
-		if strings.HasPrefix(m.point, "/usr/") {
-			policy = append(policy, m.point) // comes along with /usr
-		}
-	}
 	var st unix.Stat_t
 	b.must(unix.Stat(b.path("proj"), &st))
 	b.Spec = spec.Spec{
 		Version: spec.Version, Session: "test", Command: command, Workdir: "/proj",
 		Env: []string{"PATH=/usr/bin:/usr/sbin", "SECRET=canary"}, UID: 1000, GID: 1000,
-		Firewall: spec.Firewall{Mode: spec.ModeGated, GateAddr: "169.254.77.1", GatePort: 3128},
-		Mounts:   policy,
-		Binds:    []spec.Bind{{Target: "/proj", Dev: uint64(st.Dev), Ino: st.Ino}},
+		Binds: []spec.Bind{{Target: "/proj", Dev: uint64(st.Dev), Ino: st.Ino}},
 	}
 	return b
 }
@@ -142,17 +160,17 @@ func (b *box) must(err error) {
 // start starts PID 1 and sends the Spec.
 func (b *box) start() {
 	b.t.Helper()
-	b.cmd = exec.Command("/proc/self/exe", append([]string{"stage", b.dir}, b.role...)...)
+	if b.opts != nil {
+		b.cmd = b.bwrap()
+	} else {
+		b.cmd = b.container()
+	}
 	b.cmd.Env = b.env
 	b.cmd.Stdout, b.cmd.Stderr = &b.stdout, &b.stderr
-	b.cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
-			unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
-		UidMappings:                []syscall.SysProcIDMap{{ContainerID: 0, HostID: firstID, Size: 65536}},
-		GidMappings:                []syscall.SysProcIDMap{{ContainerID: 0, HostID: firstID, Size: 65536}},
-		GidMappingsEnableSetgroups: true,
-		Credential:                 &syscall.Credential{Uid: 0, Gid: 0, Groups: []uint32{7, 8}},
-		Setsid:                     true,
+	b.cmd.SysProcAttr.Setsid = true
+	if b.input != nil {
+		b.cmd.Stdin = b.input
+		defer b.input.Close()
 	}
 	if b.output != nil {
 		b.cmd.Stdout = b.output
@@ -174,6 +192,20 @@ func (b *box) start() {
 	}
 }
 
+// container is PID 1 of the namespaces that stage fills.
+func (b *box) container() *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", append([]string{"stage", b.dir}, b.role...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
+			unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
+		UidMappings:                []syscall.SysProcIDMap{{ContainerID: 0, HostID: firstID, Size: 65536}},
+		GidMappings:                []syscall.SysProcIDMap{{ContainerID: 0, HostID: firstID, Size: 65536}},
+		GidMappingsEnableSetgroups: true,
+		Credential:                 &syscall.Credential{Uid: 0, Gid: 0, Groups: []uint32{7, 8}},
+	}
+	return cmd
+}
+
 func (b *box) send(f spec.ToGuest) {
 	b.t.Helper()
 	b.must(spec.WriteFrame(b.in, f))
@@ -181,6 +213,11 @@ func (b *box) send(f spec.ToGuest) {
 
 func (b *box) recv() spec.ToHost {
 	b.t.Helper()
+	if len(b.told) > 0 {
+		f := b.told[0]
+		b.told = b.told[1:]
+		return f
+	}
 	var f spec.ToHost
 	if err := spec.ReadFrame(b.out, &f); err != nil {
 		b.t.Fatalf("%v\n%s%s", err, b.stdout.String(), b.stderr.String())
@@ -188,7 +225,7 @@ func (b *box) recv() spec.ToHost {
 	return f
 }
 
-// enforced starts and goes as far as Started.
+// begin starts and lets the command go.
 func (b *box) begin() {
 	b.t.Helper()
 	b.start()
@@ -298,6 +335,9 @@ func stage() {
 	mount(filepath.Join(dir, "proj"), "/proj", "", unix.MS_BIND, "")
 	mount(filepath.Join(dir, "ctl"), "/run/aisb", "", unix.MS_BIND, "")
 	mount(filepath.Join(dir, "aisb"), "/aisb", "", unix.MS_BIND, "")
+	if os.Getenv("STAGE_GATE") != "" {
+		mount(filepath.Join(dir, "gate"), "/gate", "", unix.MS_BIND, "")
+	}
 	switch fault {
 	case "extra mount":
 		mount("tmpfs", "/opt", "tmpfs", 0, "")

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +27,7 @@ func checkMounts(sp *spec.Spec) error {
 	if err != nil {
 		return err
 	}
-	if err := compareMounts(mounts, sp.Mounts); err != nil {
+	if err := compareMounts(mounts, sp); err != nil {
 		return err
 	}
 	// As the user: the way to a target may lead through a directory that the
@@ -36,38 +37,73 @@ func checkMounts(sp *spec.Spec) error {
 
 // A mount is one line of mountinfo.
 type mount struct {
+	root     string // of what is mounted, in its own file system
 	point    string
 	fstype   string
 	readOnly bool
 }
 
-func compareMounts(mounts []mount, policy []string) error {
-	named := make(map[string]bool, len(policy))
-	for _, m := range policy {
-		named[m] = true
+func compareMounts(mounts []mount, sp *spec.Spec) error {
+	jail := sp.Isolation == spec.IsolationProcess
+	always := runtimeMount
+	if jail {
+		always = jailMount
 	}
+	named, readOnly, tmpfs := set(sp.Mounts), set(sp.ReadOnly), set(sp.Tmpfs)
 	seen := make(map[string]bool, len(mounts))
 	for _, m := range mounts {
-		if seen[m.point] && named[m.point] {
+		if seen[m.point] && (jail || named[m.point]) {
 			return fmt.Errorf("%s is mounted twice", m.point)
 		}
 		seen[m.point] = true
 		switch {
+		case readOnly[m.point] && !m.readOnly:
+			return fmt.Errorf("%s is writable, and read-only in the policy", m.point)
+		case tmpfs[m.point] && (m.fstype != "tmpfs" || m.root != "/"):
+			return fmt.Errorf("%s is not the tmpfs of the policy but %s of %s", m.point, m.root, m.fstype)
 		case named[m.point]:
 		case m.point == "/":
 			if !m.readOnly {
 				return errors.New("the root file system is writable")
 			}
-		case !runtimeMount(m):
+			// A bound one would show all that is below it.
+			if jail && (m.fstype != "tmpfs" || m.root != jailRoot) {
+				return fmt.Errorf("the root file system is not bubblewrap's own but %s of %s", m.root, m.fstype)
+			}
+		case always(m):
+		case jail && m.readOnly && readOnly[above(m.point, named)]:
+			// The host has mounted something below what is bound.
+		default:
 			return fmt.Errorf("%s is mounted and not in the policy", m.point)
 		}
 	}
-	for _, p := range policy {
+	for _, p := range sp.Mounts {
 		if !seen[p] {
 			return fmt.Errorf("%s is in the policy and not mounted", p)
 		}
 	}
+	if !seen["/"] {
+		return errors.New("no root file system is mounted")
+	}
 	return nil
+}
+
+// above is the nearest directory above a mount point that is in named, or "/".
+func above(point string, named map[string]bool) string {
+	for point != "/" {
+		if point = path.Dir(point); named[point] {
+			break
+		}
+	}
+	return point
+}
+
+func set(list []string) map[string]bool {
+	m := make(map[string]bool, len(list))
+	for _, s := range list {
+		m[s] = true
+	}
+	return m
 }
 
 // parseMounts reads mountinfo (proc_pid_mountinfo(5)).
@@ -80,6 +116,7 @@ func parseMounts(table []byte) ([]mount, error) {
 			return nil, fmt.Errorf("a line of mountinfo makes no sense: %q", sc.Text())
 		}
 		out = append(out, mount{
+			root:     unescape(f[3]),
 			point:    unescape(f[4]),
 			fstype:   t[0],
 			readOnly: f[5] == "ro" || strings.HasPrefix(f[5], "ro,"),

@@ -1,5 +1,5 @@
-// Two looks at the network beyond the ruleset: what devices there are, and that
-// a packet really is refused.
+// Looks at the network beyond the ruleset: what devices and routes there are,
+// and that a packet really is refused.
 
 package entrypoint
 
@@ -32,10 +32,11 @@ func checkDevices(mode string) error {
 	}
 	defer unix.Close(fd)
 	var up []string
+	loopback := false
 	for line := range strings.Lines(string(table)) {
 		name, _, ok := strings.Cut(line, ":")
 		name = strings.TrimSpace(name)
-		if !ok || name == "lo" {
+		if !ok {
 			continue // the two lines of headings have no colon
 		}
 		ifr, err := unix.NewIfreq(name)
@@ -45,7 +46,10 @@ func checkDevices(mode string) error {
 		if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, ifr); err != nil {
 			return fmt.Errorf("flags of %s: %w", name, err)
 		}
-		if ifr.Uint16()&unix.IFF_UP != 0 {
+		switch isUp := ifr.Uint16()&unix.IFF_UP != 0; {
+		case name == "lo":
+			loopback = isUp
+		case isUp:
 			up = append(up, name)
 		}
 	}
@@ -56,11 +60,51 @@ func checkDevices(mode string) error {
 	if len(up) > most {
 		return fmt.Errorf("devices %q are up, where mode %s has %d", up, mode, most)
 	}
+	if mode == spec.ModeUnix && !loopback {
+		return errors.New("the loopback device is down, and nobody could reach the relay")
+	}
 	return nil
 }
 
-// probe sends one datagram where nothing may go. Without a route (mode none)
-// there is nothing to try.
+// checkRoutes refuses a route over anything but the loopback device.
+func checkRoutes() error {
+	for _, f := range []struct {
+		file   string
+		column int // that names the device: the first one, or (for IPv6) the last
+	}{{"/proc/self/net/route", 0}, {"/proc/self/net/ipv6_route", 9}} {
+		table, err := os.ReadFile(f.file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // a kernel without IPv6
+		}
+		if err != nil {
+			return err
+		}
+		if via := foreignRoute(string(table), f.column); via != "" {
+			return fmt.Errorf("there is a route over %s", via)
+		}
+	}
+	return nil
+}
+
+// foreignRoute returns the device of a route that is not over loopback, or "".
+func foreignRoute(table string, column int) string {
+	for line := range strings.Lines(table) {
+		f := strings.Fields(line)
+		if len(f) == 0 || f[0] == "Iface" {
+			continue
+		}
+		if len(f) <= column {
+			return fmt.Sprintf("a device that a line does not tell: %q", line)
+		}
+		if f[column] != "lo" {
+			return f[column]
+		}
+	}
+	return ""
+}
+
+// probe sends one datagram where nothing may go. Without a route (modes unix and
+// none) there is nothing to try.
 func probe(f spec.Firewall) error {
 	if f.Mode != spec.ModeGated {
 		return nil

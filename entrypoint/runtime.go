@@ -1,5 +1,6 @@
-// What podman and crun mount into every container, whatever the policy. Seen on
-// podman 5.4 with crun 1.21; the masks are those of containers-common 0.64.
+// What is mounted in every sandbox, whatever the policy: by podman and crun (seen
+// on podman 5.4 with crun 1.21; the masks are those of containers-common 0.64),
+// and by bubblewrap (seen on 0.8 and 0.12).
 
 package entrypoint
 
@@ -52,4 +53,38 @@ func runtimeMount(m mount) bool {
 		ok, err := path.Match(pattern, m.point)
 		return err == nil && ok
 	})
+}
+
+// jailRoot is what bubblewrap makes the root, in a tmpfs of its own.
+const jailRoot = "/newroot"
+
+// jailMounts are what bubblewrap's --proc and --dev mount.
+var jailMounts = map[string][]string{
+	"/dev":     {"tmpfs"},
+	"/dev/pts": {"devpts"},
+	// Where standard output is a terminal: that one.
+	"/dev/console": {"devpts"},
+
+	"/dev/null":    nil,
+	"/dev/zero":    nil,
+	"/dev/full":    nil,
+	"/dev/tty":     nil,
+	"/dev/random":  nil,
+	"/dev/urandom": nil,
+}
+
+// jailProc has to be read-only: a jail that root has made runs as the machine's
+// root, without privileges, and the kernel asks for none to write to most of
+// /proc/sys (core_pattern there runs a program outside). bubblewrap itself only
+// covers some of what is below /proc, for root alone; --remount-ro /proc makes
+// it so.
+var jailProc = []string{"/proc", "/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"}
+
+// jailMount reports whether every jail has m.
+func jailMount(m mount) bool {
+	if slices.Contains(jailProc, m.point) {
+		return m.fstype == "proc" && m.readOnly
+	}
+	types, ok := jailMounts[m.point]
+	return ok && (types == nil || slices.Contains(types, m.fstype))
 }

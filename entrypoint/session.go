@@ -1,4 +1,4 @@
-// The role in the sandbox's container: controls first, then the command.
+// The role in the sandbox, container or jail: controls first, then the command.
 
 package entrypoint
 
@@ -36,6 +36,14 @@ func (s stopped) Error() string { return "stopped by " + s.sig.String() }
 type session struct {
 	*channel
 	signals chan os.Signal
+	// size is the terminal's when the host told it before there was one.
+	size *spec.Resize
+	// children are the processes that we started and not those that became
+	// ours, by pid; running are all whose end is not told yet, by ID.
+	children map[int]*child
+	running  map[int]*child
+	// drained are those whose terminal's last output is through.
+	drained chan *child
 }
 
 func runSession(began time.Time) int {
@@ -85,6 +93,9 @@ func (s *session) next() (spec.ToGuest, error) {
 				return spec.ToGuest{}, stopped{syscall.Signal(f.Signal)}
 			case f.Signal != 0:
 				continue
+			case f.Resize != nil:
+				s.size = f.Resize
+				continue
 			}
 			return f.ToGuest, nil
 		case sig := <-s.signals:
@@ -124,57 +135,86 @@ func (s *session) enforce(began time.Time) (*spec.Spec, error) {
 		return nil, badSpec(err)
 	}
 
-	rules, err := firewall.Build(sp.Firewall)
-	if err != nil {
-		return nil, badSpec(err)
+	control := enforceContainer
+	if sp.Isolation == spec.IsolationProcess {
+		control = proveJail
 	}
-	if err := netfilter.Apply(rules); err != nil {
-		return nil, refuse("ruleset", err)
+	if err := control(sp); err != nil {
+		return nil, err
 	}
-	if err := tamper(rules); err != nil {
-		return nil, refuse("ruleset", err)
+	if err := seal(sp); err != nil {
+		return nil, err
 	}
-	if err := netfilter.Verify(rules); err != nil {
-		return nil, refuse("ruleset", err)
+	if err := seedHome(sp); err != nil {
+		return nil, refuse("home", fmt.Errorf("%w; mend the sandbox's home, or run with --ephemeral-home", err))
 	}
-	if err := checkDevices(sp.Firewall.Mode); err != nil {
-		return nil, refuse("network", err)
-	}
-	if err := checkMounts(sp); err != nil {
-		return nil, refuse("mounts", err)
-	}
-
-	if err := drop(sp.UID, sp.GID); err != nil {
-		return nil, refuse("capabilities", err)
-	}
-	// What the privileges are gone for has to fail now. This comes before the
-	// filter, which would answer in the kernel's place.
-	if err := netfilter.CheckShut(rules.Table); err != nil {
-		return nil, refuse("capabilities", err)
-	}
-	if err := probe(sp.Firewall); err != nil {
-		return nil, refuse("ruleset", err)
-	}
-	filters, err := filterCount()
-	if err != nil {
-		return nil, refuse("seccomp", err)
-	}
-	if err := seccomp.Install(); err != nil {
-		return nil, refuse("seccomp", err)
-	}
-	all, err := threads()
-	if err != nil {
-		return nil, refuse("capabilities", err)
-	}
-	if err := checkThreads(all, dropped(sp.UID, sp.GID)); err != nil {
-		return nil, refuse("capabilities", err)
-	}
-	if err := checkThreads(all, filtered(filters+1)); err != nil {
-		return nil, refuse("seccomp", err)
+	// Whatever is listened to, it is by someone who has nothing to lose.
+	if sp.Relay != nil {
+		r, err := newRelay(*sp.Relay)
+		if err != nil {
+			return nil, refuse("network", err)
+		}
+		go r.serve()
 	}
 
 	took := time.Since(began) - waited
 	return sp, s.send(spec.ToHost{Enforced: &spec.Enforced{Micros: took.Microseconds()}})
+}
+
+// enforceContainer installs the ruleset, reads it back, and drops.
+func enforceContainer(sp *spec.Spec) error {
+	rules, err := firewall.Build(sp.Firewall)
+	if err != nil {
+		return badSpec(err)
+	}
+	if err := netfilter.Apply(rules); err != nil {
+		return refuse("ruleset", err)
+	}
+	if err := tamper(rules); err != nil {
+		return refuse("ruleset", err)
+	}
+	if err := netfilter.Verify(rules); err != nil {
+		return refuse("ruleset", err)
+	}
+	if err := checkDevices(sp.Firewall.Mode); err != nil {
+		return refuse("network", err)
+	}
+	if err := checkMounts(sp); err != nil {
+		return refuse("mounts", err)
+	}
+
+	if err := drop(sp.UID, sp.GID); err != nil {
+		return refuse("capabilities", err)
+	}
+	// What the privileges are gone for has to fail now. This comes before the
+	// filter, which would answer in the kernel's place.
+	if err := netfilter.CheckShut(rules.Table); err != nil {
+		return refuse("capabilities", err)
+	}
+	return refuse("ruleset", probe(sp.Firewall))
+}
+
+// seal installs the filter, and reads from every thread what the whole came to.
+func seal(sp *spec.Spec) error {
+	filters, err := filterCount()
+	if err != nil {
+		return refuse("seccomp", err)
+	}
+	if err := seccomp.Install(); err != nil {
+		return refuse("seccomp", err)
+	}
+	all, err := threads()
+	if err != nil {
+		return refuse("capabilities", err)
+	}
+	want := dropped(sp.UID, sp.GID)
+	if sp.Groups {
+		delete(want, "Groups")
+	}
+	if err := checkThreads(all, want); err != nil {
+		return refuse("capabilities", err)
+	}
+	return refuse("seccomp", checkThreads(all, filtered(filters+1)))
 }
 
 // waitGo waits until the host says that the gate is up and the FIFOs' names are

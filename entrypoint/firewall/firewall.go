@@ -61,12 +61,12 @@ type Rule struct {
 	Verdict     Verdict
 }
 
-// Build returns the ruleset for f.
+// Build returns the ruleset for f. Mode host has none.
 func Build(f spec.Firewall) (Ruleset, error) {
 	input := []Rule{{InIface: "lo", Verdict: Accept}}
 	output := []Rule{{OutIface: "lo", Verdict: Accept}}
 	switch f.Mode {
-	case spec.ModeNone:
+	case spec.ModeUnix, spec.ModeNone:
 	case spec.ModeGated:
 		gate, err := netip.ParseAddr(f.GateAddr)
 		if err != nil || !gate.Is4() || gate.IsUnspecified() || f.GatePort == 0 {

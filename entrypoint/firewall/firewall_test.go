@@ -10,11 +10,16 @@ import (
 
 // The texts were taken from `nft list ruleset` (1.1.3) in a sandbox.
 func TestText(t *testing.T) {
-	for name, f := range map[string]spec.Firewall{
-		"gated": {Mode: spec.ModeGated, GateAddr: "169.254.77.1", GatePort: 3128},
-		"none":  {Mode: spec.ModeNone},
+	for _, c := range []struct {
+		name string
+		f    spec.Firewall
+	}{
+		{"gated", spec.Firewall{Mode: spec.ModeGated, GateAddr: "169.254.77.1", GatePort: 3128}},
+		{"none", spec.Firewall{Mode: spec.ModeNone}},
+		{"none", spec.Firewall{Mode: spec.ModeUnix}}, // the gate is no way of the network's
 	} {
-		r, err := Build(f)
+		name := c.name
+		r, err := Build(c.f)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,6 +37,7 @@ func TestBuildRefuses(t *testing.T) {
 	for _, f := range []spec.Firewall{
 		{},
 		{Mode: "open"},
+		{Mode: spec.ModeHost},
 		{Mode: spec.ModeGated},
 		{Mode: spec.ModeGated, GateAddr: "169.254.77.1"},
 		{Mode: spec.ModeGated, GateAddr: "0.0.0.0", GatePort: 1},

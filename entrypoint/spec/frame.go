@@ -66,21 +66,31 @@ func decode(b []byte, v any) error {
 	return nil
 }
 
-// bare is Spec without its methods.
-type bare Spec
+// bare and bareExec are Spec and Exec without their methods.
+type (
+	bare     Spec
+	bareExec Exec
+)
 
-// wire is a Spec as it is sent: what the user wrote may be any bytes, and a
-// JSON string would not keep them.
-type wire struct {
-	*bare
-	Command [][]byte `json:"command"`
-	Env     [][]byte `json:"env"`
-}
+// wire and wireExec are what is sent: what the user wrote may be any bytes, and
+// a JSON string would not keep them.
+type (
+	wire struct {
+		*bare
+		Command [][]byte `json:"command"`
+		Env     [][]byte `json:"env"`
+	}
+	wireExec struct {
+		*bareExec
+		Command [][]byte `json:"command"`
+		Env     [][]byte `json:"env"`
+	}
+)
 
 // MarshalJSON sends Command and Env as bytes.
 func (s Spec) MarshalJSON() ([]byte, error) {
 	b := bare(s)
-	return json.Marshal(wire{bare: &b, Command: toBytes(s.Command), Env: toBytes(s.Env)})
+	return json.Marshal(wire{&b, toBytes(s.Command), toBytes(s.Env)})
 }
 
 // UnmarshalJSON is the reverse of MarshalJSON, and strict: a decoder does not
@@ -91,6 +101,22 @@ func (s *Spec) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	s.Command, s.Env = toStrings(w.Command), toStrings(w.Env)
+	return nil
+}
+
+// MarshalJSON sends Command and Env as bytes.
+func (e Exec) MarshalJSON() ([]byte, error) {
+	b := bareExec(e)
+	return json.Marshal(wireExec{&b, toBytes(e.Command), toBytes(e.Env)})
+}
+
+// UnmarshalJSON is as Spec's.
+func (e *Exec) UnmarshalJSON(b []byte) error {
+	w := wireExec{bareExec: (*bareExec)(e)}
+	if err := decode(b, &w); err != nil {
+		return err
+	}
+	e.Command, e.Env = toStrings(w.Command), toStrings(w.Env)
 	return nil
 }
 

@@ -1,19 +1,21 @@
 // Package spec is the message from the host to the entrypoint inside, and back.
 //
 // Host and entrypoint talk over two FIFOs in a directory of mode 0700 that is
-// bound read-only at Dir: In carries the sealed Spec, then Go and signals; Out
-// carries what became of it. Nothing of it rests on a disk. The host holds the
-// only writing end of In for as long as it lives, so the end of that stream is
-// the lifeline: the entrypoint kills the command and exits. The FIFOs' names
-// are gone before the command starts.
+// bound read-only at Dir: In carries the sealed Spec, then Go, signals and
+// further commands; Out carries what became of it. Nothing of it rests on a
+// disk. The host holds the only writing end of In for as long as it lives, so
+// the end of that stream is the lifeline: the entrypoint kills the command and
+// exits. The FIFOs' names are gone before the command starts.
 //
 // The message is versioned: an unknown field or version is refused (exit 78).
 // The package imports nothing of ours.
 package spec
 
+import "strconv"
+
 // Version of the message. Host and entrypoint are built together; a mismatch
 // means an image of another build.
-const Version = 1
+const Version = 2
 
 // Where the control directory is inside, and the FIFOs' names in it.
 const (
@@ -33,37 +35,93 @@ const (
 // MaxFrame bounds one frame in bytes; a longer one is refused.
 const MaxFrame = 16 << 20
 
+// MaxExecs bounds the further commands (see Exec) that run at a time.
+const MaxExecs = 64
+
+// The values of Spec.Isolation.
+const (
+	// IsolationContainer: a runtime started us as root with a few capabilities
+	// in namespaces of ours, and we install the ruleset and drop.
+	IsolationContainer = "container"
+	// IsolationProcess: bubblewrap started us as PID 1 of a jail, with nothing
+	// to drop; all of it is only proved.
+	IsolationProcess = "process"
+)
+
 // A Spec is the sealed message: everything that the entrypoint does.
 type Spec struct {
-	Version int    `json:"version"`
-	Session string `json:"session"`
-	// Command is looked up in the Env's PATH; Dir is where it starts.
+	Version   int    `json:"version"`
+	Session   string `json:"session"`
+	Isolation string `json:"isolation"`
+	// Command is looked up in the Env's PATH; Workdir is where it starts.
 	Command []string `json:"command"`
 	Workdir string   `json:"workdir"`
+	// Hold: there is no command. The session lasts until the lifeline ends or
+	// a SIGHUP, SIGINT, SIGTERM or SIGKILL comes, and ends with code 0 then.
+	Hold bool `json:"hold,omitempty"`
 	// Env is the command's whole environment, "NAME=value". A value may hold
 	// newlines. It never reaches the entrypoint's own environment.
 	Env []string `json:"env"`
 	UID int      `json:"uid"`
 	GID int      `json:"gid"`
-	// TTY: standard input is a terminal that becomes the command's
-	// controlling terminal.
-	TTY      bool     `json:"tty"`
+	// TTY: the command gets a controlling terminal, which standard input is
+	// unless PTY is set.
+	TTY bool `json:"tty"`
+	// PTY: standard input and output are pipes, and the entrypoint makes the
+	// terminal (process isolation only, where it is the only way). Cols and Rows
+	// are its size at first; 0 is unknown.
+	PTY  bool   `json:"pty,omitempty"`
+	Cols uint16 `json:"cols,omitempty"`
+	Rows uint16 `json:"rows,omitempty"`
+
 	Firewall Firewall `json:"firewall"`
+	// Relay is there in mode unix, and only there.
+	Relay *Relay `json:"relay,omitempty"`
+
 	// Binds are the mount targets to compare with what the host saw.
 	Binds []Bind `json:"binds"`
 	// Mounts are the mount points that the policy names (binds, volumes and
-	// tmpfs). One that is neither here nor among those that every container
-	// has (see entrypoint.runtimeMounts) is refused.
+	// tmpfs). One that is neither here nor among those that every sandbox of the
+	// kind has (entrypoint.runtimeMounts, jailMounts) is refused. In a jail
+	// one that lies below a target of ReadOnly may be there too, read-only.
 	Mounts []string `json:"mounts"`
+	// ReadOnly are those of Mounts that have to be read-only.
+	ReadOnly []string `json:"read_only,omitempty"`
+	// Tmpfs are those of Mounts that have to be a tmpfs.
+	Tmpfs []string `json:"tmpfs,omitempty"`
+
+	// Links and Seeds are what the home gets before the command starts.
+	Links []Link `json:"links,omitempty"`
+	Seeds []Seed `json:"seeds,omitempty"`
+
+	// Outside has the host's own namespaces, by the names of Namespaces and with
+	// the inode of /proc/self/ns/NAME (namespaces(7)): each has to be another one
+	// inside, and net has to be the same in mode host. Process isolation only.
+	Outside map[string]uint64 `json:"outside,omitempty"`
+	// Groups: the host's user has no privilege to drop supplementary groups, so
+	// there may be some inside. Process isolation only.
+	Groups bool `json:"groups,omitempty"`
 }
 
-// Firewall is what the ruleset lets through.
+// Namespaces are the keys of Spec.Outside.
+var Namespaces = []string{"cgroup", "ipc", "mnt", "net", "pid", "user", "uts"}
+
+// Firewall is the network that the sandbox has.
 type Firewall struct {
-	// Mode is "gated" or "none".
+	// Mode is one of the Mode constants.
 	Mode string `json:"mode"`
 	// GateAddr and GatePort are the only way out when gated.
 	GateAddr string `json:"gate_addr,omitempty"`
 	GatePort uint16 `json:"gate_port,omitempty"`
+}
+
+// A Relay is the way to the gate in mode unix: the entrypoint listens at Port of
+// 127.0.0.1 inside and passes the bytes of each connection to the unix socket
+// whose path inside is Socket, below one of Mounts. That one is a directory: a
+// bound socket would not follow a gate that starts again.
+type Relay struct {
+	Port   uint16 `json:"port"`
+	Socket string `json:"socket"`
 }
 
 // A Bind is the identity of a bind mount's source, as the host saw it when the
@@ -74,6 +132,41 @@ type Bind struct {
 	Ino    uint64 `json:"ino"`
 }
 
+// An Exec is one further command in a running session, with the same drop. Its
+// standard streams are FIFOs in the control directory that the host has made
+// and opened (see ExecFIFOs): the host keeps both ends of each open until the
+// ExecState with Started or Exited has come, then unlinks the names, and lets go
+// of the ends that are the command's. With TTY the command has a terminal of the
+// entrypoint's making, and no standard error of its own.
+//
+// The FIFOs belong to the sandbox's user: what else runs inside can read and
+// write them while they have a name, as it could trace the command itself.
+type Exec struct {
+	// ID is above 0, and not that of an exec that still runs.
+	ID      int      `json:"id"`
+	Command []string `json:"command"`
+	Env     []string `json:"env"`
+	Workdir string   `json:"workdir"`
+	TTY     bool     `json:"tty,omitempty"`
+	Cols    uint16   `json:"cols,omitempty"`
+	Rows    uint16   `json:"rows,omitempty"`
+}
+
+// A Resize is the new size of a terminal of the entrypoint's making. Exec is the
+// command's ID, or 0 for the session's own.
+type Resize struct {
+	Exec int    `json:"exec,omitempty"`
+	Cols uint16 `json:"cols"`
+	Rows uint16 `json:"rows"`
+}
+
+// A SignalExec is a signal to an exec, as ToGuest.Signal is one to the
+// session's command.
+type SignalExec struct {
+	Exec   int `json:"exec"`
+	Signal int `json:"signal"`
+}
+
 // A ToGuest is one frame from the host: exactly one field is set.
 type ToGuest struct {
 	Spec *Spec `json:"spec,omitempty"`
@@ -81,17 +174,22 @@ type ToGuest struct {
 	Go bool `json:"go,omitempty"`
 	// Signal is sent to the command (for those a terminal sends, to its
 	// process group).
-	Signal int `json:"signal,omitempty"`
+	Signal int     `json:"signal,omitempty"`
+	Resize *Resize `json:"resize,omitempty"`
+	// Exec and SignalExec come after Go; the answer is an ExecState.
+	Exec       *Exec       `json:"exec,omitempty"`
+	SignalExec *SignalExec `json:"signal_exec,omitempty"`
 }
 
 // A ToHost is one frame from the entrypoint: exactly one field is set.
 type ToHost struct {
 	// Enforced: every control is installed and has been read back, and the
 	// privileges are dropped; the entrypoint waits for Go.
-	Enforced *Enforced `json:"enforced,omitempty"`
-	Started  bool      `json:"started,omitempty"`
-	Exited   *Exited   `json:"exited,omitempty"`
-	Refused  *Refused  `json:"refused,omitempty"`
+	Enforced  *Enforced  `json:"enforced,omitempty"`
+	Started   bool       `json:"started,omitempty"`
+	Exited    *Exited    `json:"exited,omitempty"`
+	Refused   *Refused   `json:"refused,omitempty"`
+	ExecState *ExecState `json:"exec_state,omitempty"`
 }
 
 // Enforced tells how long the entrypoint took, from its first instruction to
@@ -106,15 +204,31 @@ type Exited struct {
 	Code   int `json:"code"`
 	Signal int `json:"signal,omitempty"`
 	// Error is set when the command could not be executed at all: Code is
-	// then 126 or 127 (POSIX; podman-run(1)).
+	// then 126 or 127 (POSIX; podman-run(1)), or ExitBadSpec for an Exec that
+	// makes no sense.
 	Error string `json:"error,omitempty"`
+}
+
+// An ExecState tells what became of an Exec: first Started, then Exited, or at
+// once Exited with an Error. What still runs when the session ends gets none.
+type ExecState struct {
+	ID      int     `json:"id"`
+	Started bool    `json:"started,omitempty"`
+	Exited  *Exited `json:"exited,omitempty"`
 }
 
 // Refused tells why the command was not run. Code is ExitUnenforced or
 // ExitBadSpec; Control names what did not hold ("ruleset", "network", "mounts",
-// "capabilities", "seccomp", "channel", "spec").
+// "namespaces", "capabilities", "seccomp", "home", "channel", "spec").
 type Refused struct {
 	Code    int    `json:"code"`
 	Control string `json:"control"`
 	Reason  string `json:"reason"`
+}
+
+// ExecFIFOs names the FIFOs of an exec in the control directory: what the
+// command reads, writes, and writes its errors to (unless it has a terminal).
+func ExecFIFOs(id int) (in, out, errs string) {
+	x := "x" + strconv.Itoa(id)
+	return x + "-in", x + "-out", x + "-err"
 }

@@ -12,18 +12,33 @@ import (
 
 func good() Spec {
 	return Spec{
-		Version: Version, Session: "s", Command: []string{"sh", "-c", "\xff"}, Workdir: "/p",
+		Version: Version, Session: "s", Isolation: IsolationContainer, Command: []string{"sh", "-c", "\xff"}, Workdir: "/p",
 		Env: []string{"A=1\n2", "B=\xfe", "C="}, UID: 1000, GID: 1000, TTY: true,
 		Firewall: Firewall{Mode: ModeGated, GateAddr: "169.254.77.1", GatePort: 3128},
 		Binds:    []Bind{{Target: "/p", Dev: 1, Ino: 1 << 63}},
-		Mounts:   []string{"/p", "/tmp"},
+		Mounts:   []string{"/p", "/tmp", "/ro"}, ReadOnly: []string{"/ro"}, Tmpfs: []string{"/tmp"},
 	}
 }
 
-func TestFrames(t *testing.T) {
+// jail is a good one of the other isolation.
+func jail() Spec {
 	s := good()
+	s.Isolation, s.PTY, s.Cols, s.Rows, s.Groups = IsolationProcess, true, 80, 24, true
+	s.Firewall = Firewall{Mode: ModeUnix}
+	s.Relay = &Relay{Port: 3128, Socket: "/ro/gate.sock"}
+	s.Outside = map[string]uint64{"cgroup": 1, "ipc": 2, "mnt": 3, "net": 4, "pid": 5, "user": 6, "uts": 7}
+	return s
+}
+
+func exec() Exec {
+	return Exec{ID: 7, Command: []string{"a", "\xff"}, Env: []string{"A=\xfe"}, Workdir: "/p", TTY: true, Cols: 1, Rows: 2}
+}
+
+func TestFrames(t *testing.T) {
+	s, j, e := good(), jail(), exec()
 	var b bytes.Buffer
-	frames := []ToGuest{{Spec: &s}, {Go: true}, {Signal: 2}}
+	frames := []ToGuest{{Spec: &s}, {Spec: &j}, {Go: true}, {Signal: 2}, {Exec: &e},
+		{Resize: &Resize{Exec: 7, Cols: 80, Rows: 24}}, {SignalExec: &SignalExec{Exec: 7, Signal: 2}}}
 	for _, f := range frames {
 		if err := WriteFrame(&b, f); err != nil {
 			t.Fatal(err)
@@ -36,6 +51,9 @@ func TestFrames(t *testing.T) {
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%+v, want %+v", got, want)
+		}
+		if err := got.Check(); err != nil {
+			t.Errorf("%+v: %v", got, err)
 		}
 	}
 	if err := ReadFrame(&b, &ToGuest{}); err != io.EOF { //nolint:errorlint // the contract is io.EOF itself
@@ -51,7 +69,7 @@ func TestReadFrameIsStrict(t *testing.T) {
 	for _, body := range []string{
 		``, `null1`, `[]`, `{"go":1}`, `{"stop":true}`, `{"go":true}{}`, `{"go":true} x`,
 		`{"spec":{"version":1,"new":2}}`, `{"spec":{"firewall":{"open":true}}}`,
-		`{"spec":{"binds":[{"target":"/","mode":1}]}}`, `{"spec":{"command":["plain text"]}}`,
+		`{"spec":{"binds":[{"target":"/","mode":1}]}}`, `{"exec":{"id":1,"user":0}}`, `{"spec":{"command":["plain text"]}}`,
 	} {
 		var f ToGuest
 		if err := ReadFrame(frame(body), &f); err == nil {
@@ -109,31 +127,62 @@ func FuzzReadFrame(f *testing.F) {
 	})
 }
 
-func TestValidate(t *testing.T) {
-	if err := Validate(good()); err != nil {
-		t.Fatal(err)
+func TestCheckFrame(t *testing.T) {
+	for _, f := range []ToGuest{
+		{}, {Go: true, Signal: 2}, {Signal: -9}, {Signal: 65}, {SignalExec: &SignalExec{Exec: 1}},
+		{SignalExec: &SignalExec{Exec: 1, Signal: -1}}, {Exec: &Exec{}, Resize: &Resize{}},
+	} {
+		if f.Check() == nil {
+			t.Errorf("%+v passes", f)
+		}
 	}
-	none := good()
-	none.Firewall = Firewall{Mode: ModeNone}
-	if err := Validate(none); err != nil {
-		t.Fatal(err)
+}
+
+func TestValidate(t *testing.T) {
+	for name, change := range map[string]func(*Spec){
+		"as it is": func(*Spec) {},
+		"none":     func(s *Spec) { s.Firewall = Firewall{Mode: ModeNone} },
+		"unix":     func(s *Spec) { s.Firewall, s.Relay = Firewall{Mode: ModeUnix}, jail().Relay },
+		"hold":     func(s *Spec) { s.Hold, s.Command, s.TTY = true, nil, false },
+		"jail":     func(s *Spec) { *s = jail() },
+		"pipes":    func(s *Spec) { *s = jail(); s.TTY, s.PTY, s.Cols, s.Rows = false, false, 0, 0 },
+		"jail, none": func(s *Spec) {
+			*s = jail()
+			s.Firewall, s.Relay = Firewall{Mode: ModeNone}, nil
+		},
+		"jail, host": func(s *Spec) {
+			*s = jail()
+			s.Firewall, s.Relay = Firewall{Mode: ModeHost}, nil
+		},
+	} {
+		s := good()
+		change(&s)
+		if err := Validate(s); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 	for want, change := range map[string]func(*Spec){
-		"version 2":                    func(s *Spec) { s.Version = 2 },
+		"version 3":                    func(s *Spec) { s.Version = 3 },
 		"no session":                   func(s *Spec) { s.Session = "" },
+		"unknown isolation \"\"":       func(s *Spec) { s.Isolation = "" },
 		"no command":                   func(s *Spec) { s.Command = nil },
 		"argument 1":                   func(s *Spec) { s.Command[1] = "a\x00b" },
+		"neither command nor terminal": func(s *Spec) { s.Hold, s.TTY = true, false },
 		"element 0 of the environment": func(s *Spec) { s.Env[0] = "*" },
 		"element 1 of the environment": func(s *Spec) { s.Env[1] = "=x" },
 		`element 2 of the environment ("C") holds a NUL`: func(s *Spec) { s.Env[2] = "C=\x00" },
 		"uid 0":                         func(s *Spec) { s.UID = 0 },
 		"gid 0":                         func(s *Spec) { s.GID = 0 },
 		"workdir":                       func(s *Spec) { s.Workdir = "p" },
+		"only there":                    func(s *Spec) { s.PTY = true },
+		"a size without":                func(s *Spec) { s.Cols = 80 },
 		"mode \"open\"":                 func(s *Spec) { s.Firewall.Mode = "open" },
 		"\"8.8.8.8\"":                   func(s *Spec) { s.Firewall.GateAddr = "8.8.8.8" },
 		"\"fe80::1\"":                   func(s *Spec) { s.Firewall.GateAddr = "fe80::1" },
 		"no gate port":                  func(s *Spec) { s.Firewall.GatePort = 0 },
-		"has no gate":                   func(s *Spec) { s.Firewall.Mode = ModeNone },
+		"mode none has no gate":         func(s *Spec) { s.Firewall.Mode = ModeNone },
+		"no mode host with isolation":   func(s *Spec) { s.Firewall = Firewall{Mode: ModeHost} },
+		"a relay goes with mode unix":   func(s *Spec) { s.Relay = jail().Relay },
 		"mount: \"/a/../b\"":            func(s *Spec) { s.Mounts = append(s.Mounts, "/a/../b") },
 		"mount: \"/\"":                  func(s *Spec) { s.Mounts = append(s.Mounts, "/") },
 		"not text":                      func(s *Spec) { s.Mounts = append(s.Mounts, "/\xff") },
@@ -141,10 +190,52 @@ func TestValidate(t *testing.T) {
 		"bind \"/q\" is not among":      func(s *Spec) { s.Binds[0].Target = "/q" },
 		"bind \"/p\" is there twice":    func(s *Spec) { s.Binds = append(s.Binds, s.Binds[0]) },
 		"no inode":                      func(s *Spec) { s.Binds[0].Ino = 0 },
+		"target \"/q\" is not among":    func(s *Spec) { s.ReadOnly[0] = "/q" },
+		"target \"/ro\" is there twice": func(s *Spec) { s.ReadOnly = append(s.ReadOnly, "/ro") },
+		"tmpfs \"/q\" is not among":     func(s *Spec) { s.Tmpfs[0] = "/q" },
+		"are for a jail only":           func(s *Spec) { s.Groups = true },
 	} {
-		s := good()
-		change(&s)
-		if err := Validate(s); err == nil || !strings.Contains(err.Error(), want) {
+		refusedBy(t, want, good(), change)
+	}
+	for want, change := range map[string]func(*Spec){
+		"only there":                   func(s *Spec) { s.PTY = false },
+		"no mode gated with isolation": func(s *Spec) { s.Firewall = good().Firewall },
+		"a relay goes with mode unix":  func(s *Spec) { s.Relay = nil },
+		"relay: no port":               func(s *Spec) { s.Relay.Port = 0 },
+		"relay: \"x\"":                 func(s *Spec) { s.Relay.Socket = "x" },
+		"longer than 107 bytes":        func(s *Spec) { s.Relay.Socket = "/ro/" + strings.Repeat("x", 104) },
+		"below no mount":               func(s *Spec) { s.Relay.Socket = "/rogue/x" },
+		"no user namespace":            func(s *Spec) { delete(s.Outside, "user") },
+		"unknown namespace \"time\"":   func(s *Spec) { s.Outside["time"] = 1 },
+	} {
+		refusedBy(t, want, jail(), change)
+	}
+}
+
+func refusedBy(t *testing.T, want string, s Spec, change func(*Spec)) {
+	t.Helper()
+	change(&s)
+	if err := Validate(s); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("want %q, got %v", want, err)
+	}
+}
+
+func TestValidateExec(t *testing.T) {
+	if err := ValidateExec(exec()); err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(*Exec){
+		"id 0 is not above 0": func(e *Exec) { e.ID = 0 },
+		"id -1":               func(e *Exec) { e.ID = -1 },
+		"no command":          func(e *Exec) { e.Command = nil },
+		"argument 1":          func(e *Exec) { e.Command[1] = "\x00" },
+		"element 0":           func(e *Exec) { e.Env[0] = "A" },
+		"workdir":             func(e *Exec) { e.Workdir = "/p/../.." },
+		"a size without":      func(e *Exec) { e.TTY = false },
+	} {
+		e := exec()
+		change(&e)
+		if err := ValidateExec(e); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)
 		}
 	}

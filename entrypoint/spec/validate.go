@@ -8,15 +8,26 @@ import (
 	"fmt"
 	"net/netip"
 	"path"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
 
 // The modes of a Firewall.
 const (
+	// ModeGated: the gate's address and port through the ruleset, and nothing
+	// else. Containers only.
 	ModeGated = "gated"
-	ModeNone  = "none"
+	// ModeUnix: no network; the gate is behind Spec.Relay.
+	ModeUnix = "unix"
+	// ModeNone: no network.
+	ModeNone = "none"
+	// ModeHost: the host's network, and no control. Jails only.
+	ModeHost = "host"
 )
+
+// maxSocket is the longest path that a unix socket may have (unix(7)).
+const maxSocket = 107
 
 // Validate returns every problem of s, joined, or nil.
 func Validate(s Spec) error {
@@ -29,24 +40,17 @@ func Validate(s Spec) error {
 	if s.Session == "" {
 		bad("no session id")
 	}
-	if len(s.Command) == 0 || s.Command[0] == "" {
-		bad("no command")
+	if s.Isolation != IsolationContainer && s.Isolation != IsolationProcess {
+		bad("unknown isolation %q", s.Isolation)
 	}
-	for i, arg := range s.Command {
-		if strings.ContainsRune(arg, 0) {
-			bad("argument %d of the command holds a NUL byte", i)
+	if s.Hold {
+		if len(s.Command) > 0 || s.TTY {
+			bad("a session that holds has neither command nor terminal")
 		}
+	} else {
+		errs = append(errs, checkCommand(s.Command)...)
 	}
-	// Values are secrets: no message quotes one.
-	for i, e := range s.Env {
-		name, _, ok := strings.Cut(e, "=")
-		switch {
-		case !ok || name == "":
-			bad("element %d of the environment is not NAME=value", i)
-		case strings.ContainsRune(e, 0):
-			bad("element %d of the environment (%q) holds a NUL byte", i, name)
-		}
-	}
+	errs = append(errs, checkEnv(s.Env)...)
 	// The sandbox's user is fixed by the image and by the user mapping; 0 would
 	// be no drop at all.
 	if s.UID != 1000 || s.GID != 1000 {
@@ -55,10 +59,89 @@ func Validate(s Spec) error {
 	if err := checkPath(s.Workdir); err != nil {
 		bad("workdir: %w", err)
 	}
-	if err := s.Firewall.validate(); err != nil {
-		errs = append(errs, err)
+	// The caller's own terminal stays out of a jail.
+	if s.PTY != (s.TTY && s.Isolation == IsolationProcess) {
+		bad("a terminal is made inside (pty) for a jail, and only there")
 	}
+	if !s.PTY && (s.Cols != 0 || s.Rows != 0) {
+		bad("a size without a terminal that is made inside")
+	}
+	errs = append(errs, checkNetwork(s)...)
+	errs = append(errs, checkMounts(s)...)
+	errs = append(errs, checkOutside(s)...)
+	errs = append(errs, checkHome(s)...)
+	return errors.Join(errs...)
+}
 
+// ValidateExec returns every problem of e, joined, or nil.
+func ValidateExec(e Exec) error {
+	var errs []error
+	if e.ID <= 0 {
+		errs = append(errs, fmt.Errorf("exec id %d is not above 0", e.ID))
+	}
+	errs = append(errs, checkCommand(e.Command)...)
+	errs = append(errs, checkEnv(e.Env)...)
+	if err := checkPath(e.Workdir); err != nil {
+		errs = append(errs, fmt.Errorf("workdir: %w", err))
+	}
+	if !e.TTY && (e.Cols != 0 || e.Rows != 0) {
+		errs = append(errs, errors.New("a size without a terminal"))
+	}
+	return errors.Join(errs...)
+}
+
+// Check reports a frame that has not exactly one field, or a signal that is
+// none. What is in a Spec or an Exec is for Validate and ValidateExec.
+func (f ToGuest) Check() error {
+	n := 0
+	for _, set := range []bool{f.Spec != nil, f.Go, f.Signal != 0, f.Resize != nil, f.Exec != nil, f.SignalExec != nil} {
+		if set {
+			n++
+		}
+	}
+	if n != 1 {
+		return errors.New("a frame has not exactly one field")
+	}
+	sig := f.Signal
+	if f.SignalExec != nil {
+		sig = f.SignalExec.Signal
+	}
+	// signal(7): 64 is the last one; 0 would only look.
+	if (f.Signal != 0 || f.SignalExec != nil) && (sig < 1 || sig > 64) {
+		return fmt.Errorf("no signal %d", sig)
+	}
+	return nil
+}
+
+func checkCommand(command []string) (errs []error) {
+	if len(command) == 0 || command[0] == "" {
+		errs = append(errs, errors.New("no command"))
+	}
+	for i, arg := range command {
+		if strings.ContainsRune(arg, 0) {
+			errs = append(errs, fmt.Errorf("argument %d of the command holds a NUL byte", i))
+		}
+	}
+	return errs
+}
+
+// checkEnv quotes no value: they are secrets.
+func checkEnv(env []string) (errs []error) {
+	for i, e := range env {
+		name, _, ok := strings.Cut(e, "=")
+		switch {
+		case !ok || name == "":
+			errs = append(errs, fmt.Errorf("element %d of the environment is not NAME=value", i))
+		case strings.ContainsRune(e, 0):
+			errs = append(errs, fmt.Errorf("element %d of the environment (%q) holds a NUL byte", i, name))
+		}
+	}
+	return errs
+}
+
+// checkMounts looks at the mounts and at the lists that are parts of them.
+func checkMounts(s Spec) (errs []error) {
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	mounts := make(map[string]bool, len(s.Mounts))
 	for _, m := range s.Mounts {
 		if err := checkPath(m); err != nil {
@@ -85,14 +168,84 @@ func Validate(s Spec) error {
 		}
 		binds[b.Target] = true
 	}
-	return errors.Join(errs...)
+	for _, part := range []struct {
+		name    string
+		targets []string
+	}{{"read-only target", s.ReadOnly}, {"tmpfs", s.Tmpfs}} {
+		seen := make(map[string]bool, len(part.targets))
+		for _, t := range part.targets {
+			if !mounts[t] {
+				bad("%s %q is not among the mounts", part.name, t)
+			}
+			if seen[t] {
+				bad("%s %q is there twice", part.name, t)
+			}
+			seen[t] = true
+		}
+	}
+	return errs
+}
+
+// checkOutside: a jail has to prove that its namespaces are its own.
+func checkOutside(s Spec) (errs []error) {
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if s.Isolation != IsolationProcess {
+		if len(s.Outside) > 0 || s.Groups {
+			bad("namespaces and groups of the host are for a jail only")
+		}
+		return errs
+	}
+	for _, name := range Namespaces {
+		if s.Outside[name] == 0 {
+			bad("no %s namespace of the host", name)
+		}
+	}
+	for name := range s.Outside {
+		if !slices.Contains(Namespaces, name) {
+			bad("unknown namespace %q", name)
+		}
+	}
+	return errs
+}
+
+// checkNetwork looks at the firewall, and at the relay that goes with it.
+func checkNetwork(s Spec) (errs []error) {
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if err := s.Firewall.validate(); err != nil {
+		errs = append(errs, err)
+	}
+	switch mode := s.Firewall.Mode; {
+	case mode == ModeGated && s.Isolation != IsolationContainer,
+		mode == ModeHost && s.Isolation != IsolationProcess:
+		bad("firewall: there is no mode %s with isolation %s", mode, s.Isolation)
+	}
+	if (s.Relay != nil) != (s.Firewall.Mode == ModeUnix) {
+		bad("a relay goes with mode %s, and only with it", ModeUnix)
+	}
+	if s.Relay == nil {
+		return errs
+	}
+	if s.Relay.Port == 0 {
+		bad("relay: no port")
+	}
+	socket := s.Relay.Socket
+	if err := checkPath(socket); err != nil {
+		bad("relay: %w", err)
+	}
+	if len(socket) > maxSocket {
+		bad("relay: the socket's path is longer than %d bytes", maxSocket)
+	}
+	if !slices.ContainsFunc(s.Mounts, func(m string) bool { return strings.HasPrefix(socket, m+"/") }) {
+		bad("relay: socket %q is below no mount", socket)
+	}
+	return errs
 }
 
 func (f Firewall) validate() error {
 	switch f.Mode {
-	case ModeNone:
+	case ModeUnix, ModeNone, ModeHost:
 		if f.GateAddr != "" || f.GatePort != 0 {
-			return errors.New("firewall: mode none has no gate")
+			return fmt.Errorf("firewall: mode %s has no gate address", f.Mode)
 		}
 	case ModeGated:
 		a, err := netip.ParseAddr(f.GateAddr)
