@@ -25,14 +25,28 @@ const HomeDir = "/home/sandbox"
 const (
 	// NetGated shuts everything but the gate's address and port.
 	NetGated = "gated"
+	// NetUnix leaves no network but loopback; the gate is reached over a unix
+	// socket that is bound into the sandbox.
+	NetUnix = "unix"
 	// NetNone leaves no network but loopback.
 	NetNone = "none"
+	// NetHost shares the host's network: nothing is shut.
+	NetHost = "host"
 )
 
-// Runtimes.
+// Gate engines.
+const (
+	EngineSquid   = "squid"
+	EngineBuiltin = "builtin"
+)
+
+// Runtimes, and what isolates on each.
 const (
 	RuntimePodman = "podman"
 	RuntimeLocal  = "local"
+
+	IsolationContainer = "container"
+	IsolationProcess   = "process"
 )
 
 // GateAddr is the address inside a podman sandbox at which pasta maps the
@@ -40,18 +54,34 @@ const (
 // that podman uses itself (169.254.1.1 for DNS, 169.254.1.2 for the host).
 const GateAddr = "169.254.77.1"
 
+// Where the gate is with NetUnix: its socket is bound at GateSocket inside, and
+// the entrypoint relays from RelayAddr and RelayPort to it. The network
+// namespace is the sandbox's own, so the port is always free.
+const (
+	GateDir    = "/run/aisb-gate"
+	GateSocket = GateDir + "/" + GateSocketName
+	RelayAddr  = "127.0.0.1"
+	RelayPort  = 3128
+
+	GateSocketName = "gate.sock"
+)
+
+// EntrypointPath is where the local runtime has the entrypoint inside.
+const EntrypointPath = "/run/aisb-entrypoint"
+
 // A Policy is everything that a run may do.
 type Policy struct {
 	Version   int    `json:"version"`   // SchemaVersion
-	Runtime   string `json:"runtime"`   // RuntimePodman
-	Isolation string `json:"isolation"` // "container" for podman
+	Runtime   string `json:"runtime"`   // RuntimePodman or RuntimeLocal
+	Isolation string `json:"isolation"` // IsolationContainer or IsolationProcess
 	// Harness is the name of the agent that runs, or "" when the command was
 	// given after "--".
 	Harness string   `json:"harness,omitempty"`
 	Command []string `json:"command"`
-	Image   Image    `json:"image"`
-	// Project is the resolved host path that is mounted read-write, and
-	// Workdir where the command starts. WorkdirNote says why they differ.
+	// Image is nil on the local runtime, which has none.
+	Image *Image `json:"image,omitempty"`
+	// Project is the resolved host path that is mounted, and Workdir where the
+	// command starts. WorkdirNote says why they differ.
 	Project     string  `json:"project,omitempty"`
 	Workdir     string  `json:"workdir"`
 	WorkdirNote string  `json:"workdir_note,omitempty"`
@@ -78,9 +108,22 @@ type Image struct {
 	GateID     string `json:"gate_recorded_id,omitempty"`
 }
 
+// Kinds of Mount.
+const (
+	KindBind   = "bind"   // a host path
+	KindVolume = "volume" // podman's
+	KindTmpfs  = "tmpfs"
+	// The local runtime's alone, which has no image:
+	KindSymlink = "symlink" // Source is what the link says
+	KindFile    = "file"    // read-only, with Content
+	KindProgram = "program" // read-only, the entrypoint of this build
+	KindProc    = "proc"    // the sandbox's own processes
+	KindDev     = "dev"     // null, zero, full, random, urandom, tty and terminals
+)
+
 // A Mount makes a host path or a named place visible inside.
 type Mount struct {
-	Kind     string `json:"kind"`             // "bind", "volume" or "tmpfs"
+	Kind     string `json:"kind"`
 	Source   string `json:"source,omitempty"` // host path or volume name
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"read_only,omitempty"`
@@ -90,13 +133,36 @@ type Mount struct {
 	SizeBytes int64 `json:"size_bytes,omitempty"`
 	// Mode of a tmpfs's root, octal in a string ("1777").
 	Mode string `json:"mode,omitempty"`
-	Why  string `json:"why"` // for the printout: "project", "home", "/tmp", ...
+	// Content of a file, which printouts show by its hash.
+	Content       []byte `json:"-"`
+	ContentSHA256 string `json:"content_sha256,omitempty"`
+	Why           string `json:"why"` // for the printout: "project", "home", "/tmp", ...
 }
 
-// Home is the sandbox's own home: one volume per project, or one per run.
+// Home is the sandbox's own home: one volume per project, or one per run. On the
+// local runtime it is a directory of that name.
 type Home struct {
 	Volume    string `json:"volume"` // aisb-home-<name>, or a placeholder when ephemeral
 	Ephemeral bool   `json:"ephemeral,omitempty"`
+	// Links are made in it before the command starts, and Seeds where nothing
+	// is, both inside and as the sandbox's user. Paths are relative to HomeDir.
+	Links []HomeLink `json:"links,omitempty"`
+	Seeds []HomeSeed `json:"seeds,omitempty"`
+}
+
+// A HomeLink leads from the home to a Mount; without To it takes an earlier
+// run's link away.
+type HomeLink struct {
+	Path string `json:"path"`
+	To   string `json:"to,omitempty"`
+}
+
+// A HomeSeed is a file that a home has to have. Printouts show its hash.
+type HomeSeed struct {
+	Path          string `json:"path"`
+	Mode          uint32 `json:"mode"` // permission bits
+	Content       []byte `json:"-"`
+	ContentSHA256 string `json:"content_sha256"`
 }
 
 // An Env is one variable of the command's environment. Value is public and
@@ -114,7 +180,7 @@ type Env struct {
 // Net is what the run may reach.
 type Net struct {
 	Mode string `json:"mode"`
-	// Engine is the gate's engine: "squid".
+	// Engine is the gate's engine: EngineSquid or EngineBuiltin.
 	Engine string `json:"engine,omitempty"`
 	// GateName is the named gate to use, or "" for one of the session's own.
 	GateName string `json:"gate,omitempty"`

@@ -6,6 +6,7 @@ package policy
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -86,6 +87,21 @@ func (b *page) words(col, first int, words []string) {
 // text is field for a sentence of ours.
 func (b *page) text(label, s string) { b.field(label, strings.Fields(s)...) }
 
+// loud begin those of Policy.Unusual that a run says again when it starts.
+var loud = []string{"HOST NETWORK", "HARNESS HOME"}
+
+// Loud are the notes that nobody may miss: with them, less is shut than the name
+// of the program promises.
+func (p Policy) Loud() []string {
+	var out []string
+	for _, u := range p.Unusual {
+		if slices.ContainsFunc(loud, func(word string) bool { return strings.HasPrefix(u, word+":") }) {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
 // Text renders the policy for people.
 func (p Policy) Text() string {
 	b := &page{}
@@ -110,24 +126,14 @@ func (p Policy) Text() string {
 		b.text(label, "! "+u)
 	}
 
-	b.WriteString("\n")
-	b.field("image", Quote(p.Image.Ref))
-	b.field("  id", recorded(p.Image.RecordedID)...)
-	b.field("  base", Quote(p.Image.BaseRef))
-	if p.Image.BaseDigest != "" {
-		b.field("  digest", Quote(p.Image.BaseDigest))
-	} else {
-		b.field("  digest", "UNPINNED")
-	}
-	if p.Image.GateRef != "" {
-		b.field("gate image", Quote(p.Image.GateRef))
-		b.field("  id", recorded(p.Image.GateID)...)
-	}
+	b.image(p.Image)
 
 	b.WriteString("\nmounts; the rest of the file system is read-only\n")
 	for _, m := range p.Mounts {
 		b.mount(m)
 	}
+
+	b.home(p.Home)
 
 	b.WriteString("\n")
 	b.network(p.Net)
@@ -138,15 +144,57 @@ func (p Policy) Text() string {
 	}
 
 	b.WriteString("\n")
-	b.text("runs as", fmt.Sprintf("uid %d, gid %d: the caller's own on the host. No supplementary groups, "+
-		"no capabilities, no_new_privs, a seccomp filter.", UID, GID))
-	caps := "No capabilities"
-	if len(p.Capabilities) > 0 {
-		caps = strings.Join(p.Capabilities, ", ")
-	}
-	b.text("entrypoint", "Holds "+caps+" until the ruleset is installed and read back, then nothing. "+
-		"The command does not start when a control does not hold.")
+	b.runsAs(p)
 	return b.String()
+}
+
+func (b *page) image(i *Image) {
+	if i == nil {
+		return
+	}
+	b.WriteString("\n")
+	b.field("image", Quote(i.Ref))
+	b.field("  id", recorded(i.RecordedID)...)
+	b.field("  base", Quote(i.BaseRef))
+	if i.BaseDigest != "" {
+		b.field("  digest", Quote(i.BaseDigest))
+	} else {
+		b.field("  digest", "UNPINNED")
+	}
+	if i.GateRef != "" {
+		b.field("gate image", Quote(i.GateRef))
+		b.field("  id", recorded(i.GateID)...)
+	}
+}
+
+// home lists what is made in the home before the command starts.
+func (b *page) home(h Home) {
+	links := slices.DeleteFunc(slices.Clone(h.Links), func(l HomeLink) bool { return l.To == "" })
+	if len(links)+len(h.Seeds) == 0 {
+		return
+	}
+	b.WriteString("\nmade in the home before the command starts\n")
+	for _, l := range links {
+		b.field("  link", Quote(l.Path), "->", Quote(l.To))
+	}
+	for _, f := range h.Seeds {
+		b.field("  file", Quote(f.Path), "sha256:"+f.ContentSHA256[:min(12, len(f.ContentSHA256))], "(where nothing is)")
+	}
+}
+
+func (b *page) runsAs(p Policy) {
+	groups := "No supplementary groups"
+	if p.Isolation == IsolationProcess {
+		groups = "The caller's supplementary groups"
+	}
+	b.text("runs as", fmt.Sprintf("uid %d, gid %d: the caller's own on the host. %s, "+
+		"no capabilities, no_new_privs, a seccomp filter.", UID, GID, groups))
+	if len(p.Capabilities) == 0 {
+		b.text("entrypoint", "Holds no capability. The command does not start when a control does not hold.")
+		return
+	}
+	b.text("entrypoint", "Holds "+strings.Join(p.Capabilities, ", ")+" until the ruleset is installed and read back, then nothing. "+
+		"The command does not start when a control does not hold.")
 }
 
 func recorded(id string) []string {
@@ -158,13 +206,21 @@ func recorded(id string) []string {
 
 func (b *page) mount(m Mount) {
 	mode := "rw"
-	if m.ReadOnly {
+	if m.ReadOnly || m.Kind == KindSymlink {
 		mode = "ro"
 	}
 	words := []string{Quote(m.Target)}
 	switch m.Kind {
-	case "tmpfs":
+	case KindTmpfs:
 		words = append(words, fmt.Sprintf("%d MiB,", m.SizeBytes>>20), "mode", Quote(m.Mode))
+	case KindFile:
+		words = append(words, "sha256:"+m.ContentSHA256[:min(12, len(m.ContentSHA256))])
+	case KindProgram, KindProc, KindDev:
+	case KindBind:
+		if m.Source == m.Target { // the machine's own, at its own place
+			break
+		}
+		words = append(words, "<-", placeholders(m.Source))
 	default:
 		words = append(words, "<-", placeholders(m.Source))
 	}
@@ -200,16 +256,25 @@ func (b *page) env(e Env) {
 }
 
 func (b *page) network(n Net) {
-	if n.Mode == NetNone {
+	at := GateAddr + ":" + PortPlaceholder
+	switch n.Mode {
+	case NetNone:
 		b.text("network", "none: nothing but the sandbox's own loopback")
 		return
+	case NetHost:
+		b.text("network", "host: this machine's own network; nothing is shut")
+		return
+	case NetUnix:
+		b.text("network", "unix: no device but the sandbox's own loopback; the gate is reached over a unix socket")
+		at = RelayAddr + ":" + strconv.Itoa(RelayPort)
+	default:
+		b.text("network", "gated: the kernel lets through one address and port, the gate's; every other packet is rejected")
 	}
-	b.text("network", "gated: the kernel lets through one address and port, the gate's; every other packet is rejected")
 	gate := "of this run alone"
 	if n.GateName != "" {
 		gate = "the named gate " + Quote(n.GateName)
 	}
-	b.text("  gate", Quote(n.Engine)+", "+gate+", seen inside at "+GateAddr+":"+PortPlaceholder)
+	b.text("  gate", Quote(n.Engine)+", "+gate+", seen inside at "+at)
 	if len(n.Allow)+len(n.AllowPrivate) == 0 {
 		b.text("  allow", "nothing: the gate refuses every host")
 	}

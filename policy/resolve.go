@@ -31,6 +31,9 @@ const FallbackDir = "/project"
 const (
 	CABundle = "/etc/ssl/certs/ca-certificates.crt"
 	ExtraCA  = "/etc/aisb/extra-ca.pem"
+	// LocalCABundle is CABundle on the local runtime, where that one is the
+	// machine's own.
+	LocalCABundle = "/etc/aisb/ca-bundle.pem"
 	// searchPath ends with what the agent can write: a program planted there
 	// can't take the place of the image's in a later run.
 	searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:" + HomeDir + "/.local/bin"
@@ -46,6 +49,25 @@ type Facts struct {
 	SELinux bool
 	// EnvSet tells whether the caller's environment has a value for a name.
 	EnvSet func(name string) bool
+	// Local is what the local runtime stands on; it takes no other.
+	Local LocalFacts
+}
+
+// LocalFacts are what the local runtime finds on the machine in the place of an
+// image.
+type LocalFacts struct {
+	// System are the machine's own directories, files and links that are seen
+	// inside, read-only.
+	System []Mount
+	// Homes is the host directory that holds the homes.
+	Homes string
+	// Tools are read-only binds of what the harness is installed in, and
+	// ToolPath the directories to look for programs in before the system's.
+	Tools    []Mount
+	ToolPath []string
+	// CABundle is the machine's own CA certificates with ExtraCA's, in PEM
+	// form; nil without an extra CA.
+	CABundle, ExtraCA []byte
 }
 
 // An Input is what the user asked for, parsed but not judged.
@@ -55,10 +77,24 @@ type Input struct {
 	// Harness is "" when the command was given after "--".
 	Harness string
 	Command []string
-	Image   Image
+	// Hold: there is no command, and others are run in the sandbox.
+	Hold  bool
+	Image Image
 
-	Net          string
-	GateName     string
+	// Net is a network mode, or "" for the runtime's gated one.
+	Net string
+	// Engine is a gate engine, or "" for the runtime's own.
+	Engine   string
+	GateName string
+	// ReadOnly mounts the project read-only.
+	ReadOnly bool
+	// Binds are further mounts that the harness needs of the host.
+	Binds []Mount
+	// Links and Seeds are for the home; the seeds' hashes are made here.
+	Links []HomeLink
+	Seeds []HomeSeed
+	// Loud are sentences for Unusual that a caller has to add.
+	Loud         []string
 	Allow        []Entry
 	AllowPrivate []Entry
 
@@ -74,13 +110,20 @@ type Input struct {
 // gives the same Policy. It reports every problem that it finds.
 func Resolve(in Input) (Policy, error) {
 	var errs []error
-	if in.Runtime != RuntimePodman {
-		errs = append(errs, fmt.Errorf("runtime %s is not available in this version; use podman", Quote(in.Runtime)))
+	local := in.Runtime == RuntimeLocal
+	if in.Runtime != RuntimePodman && !local {
+		errs = append(errs, fmt.Errorf("runtime %s is not known; use podman or local", Quote(in.Runtime)))
 	}
-	if in.Net != NetGated && in.Net != NetNone {
-		errs = append(errs, fmt.Errorf("net %s is not available in this version; use gated or none", Quote(in.Net)))
+	if in.Net == "" {
+		in.Net = NetGated
+		if local {
+			in.Net = NetUnix
+		}
 	}
-	if len(in.Command) == 0 || in.Command[0] == "" {
+	if err := checkNet(in); err != nil {
+		errs = append(errs, err)
+	}
+	if !in.Hold && (len(in.Command) == 0 || in.Command[0] == "") {
 		errs = append(errs, errors.New("there is no command to run; name one after --"))
 	}
 	for _, arg := range in.Command {
@@ -88,10 +131,7 @@ func Resolve(in Input) (Policy, error) {
 			errs = append(errs, fmt.Errorf("argument %s is not valid UTF-8; it can't be passed on exactly", Quote(arg)))
 		}
 	}
-	if in.Net == NetNone && in.GateName != "" {
-		errs = append(errs, errors.New("a gate has no use without a network; drop --gate, or use --net gated"))
-	}
-	if err := checkProjectPath(in.Facts.Project); err != nil {
+	if err := checkProjectPath(in.Facts.Project, local); err != nil {
 		errs = append(errs, err)
 	}
 	env, err := resolveEnv(in)
@@ -107,31 +147,79 @@ func Resolve(in Input) (Policy, error) {
 	if in.EphemeralHome {
 		home.Volume = "aisb-home-" + SessionPlaceholder
 	}
+	home.Links = slices.Clone(in.Links)
+	for _, f := range in.Seeds {
+		f.ContentSHA256 = hash(f.Content)
+		home.Seeds = append(home.Seeds, f)
+	}
 	p := Policy{
 		Version:     SchemaVersion,
 		Runtime:     in.Runtime,
-		Isolation:   "container",
+		Isolation:   IsolationContainer,
 		Harness:     in.Harness,
 		Command:     slices.Clone(in.Command),
-		Image:       in.Image,
 		Project:     in.Facts.Project,
 		Workdir:     workdir,
 		WorkdirNote: note,
 		Home:        home,
-		Mounts:      mounts(in.Facts, workdir, home.Volume),
 		Env:         env,
 		// A Net of mode none keeps no list: nothing is allowed.
-		Net:          Net{Mode: in.Net, Allow: []Entry{}},
-		Capabilities: []string{"NET_ADMIN", "SETGID", "SETPCAP", "SETUID"},
+		Net: Net{Mode: in.Net, Allow: []Entry{}},
 	}
-	if in.Net == NetGated {
-		p.Net.Engine = "squid"
+	if local {
+		p.Isolation = IsolationProcess
+		p.Capabilities = []string{}
+		p.Mounts = localMounts(in, workdir, home.Volume)
+	} else {
+		p.Image = &in.Image
+		p.Capabilities = []string{"NET_ADMIN", "SETGID", "SETPCAP", "SETUID"}
+		p.Mounts = mounts(in, workdir, home.Volume)
+	}
+	if in.Net == NetGated || in.Net == NetUnix {
+		p.Net.Engine = in.Engine
+		if in.Engine == "" {
+			p.Net.Engine = EngineSquid
+			if local {
+				p.Net.Engine = EngineBuiltin
+			}
+		}
 		p.Net.GateName = in.GateName
 		p.Net.Allow = Normalise(in.Allow)
 		p.Net.AllowPrivate = Normalise(in.AllowPrivate)
 	}
-	p.Unusual = unusual(p, in.ExtraCA)
+	if p.Image != nil && (p.Net.Engine != EngineSquid || p.Net.GateName != "") {
+		p.Image.GateRef, p.Image.GateID = "", "" // the run starts no such container
+	}
+	p.Unusual = append(unusual(p, in.ExtraCA), in.Loud...)
 	return p, nil
+}
+
+// Gated tells whether a gate decides what is reached.
+func (n Net) Gated() bool { return n.Mode == NetGated || n.Mode == NetUnix }
+
+// checkNet refuses a network that the runtime does not have.
+func checkNet(in Input) error {
+	local := in.Runtime == RuntimeLocal
+	gated := in.Net == NetGated || in.Net == NetUnix
+	switch {
+	case !slices.Contains([]string{NetGated, NetUnix, NetNone, NetHost}, in.Net):
+		return fmt.Errorf("net %s is not known; use gated, unix, none or host", Quote(in.Net))
+	case local && in.Net == NetGated:
+		return errors.New("the local runtime's gated network is --net unix; use that, or --runtime podman")
+	case !local && in.Net == NetHost:
+		return errors.New("podman's runtime has no --net host; use gated, unix or none")
+	case local && in.GateName != "":
+		return errors.New("a named gate is for podman's runtime only; drop --gate, or use --runtime podman")
+	case !gated && in.GateName != "":
+		return fmt.Errorf("a gate has no use with --net %s; drop --gate", in.Net)
+	case in.GateName != "" && in.Net == NetUnix:
+		return errors.New("a named gate is reached with --net gated only; drop --gate, or --net unix")
+	case in.GateName != "" && in.Engine == EngineBuiltin:
+		return errors.New("a named gate is squid's; drop --gate or --gate-engine builtin")
+	case !slices.Contains([]string{"", EngineSquid, EngineBuiltin}, in.Engine):
+		return fmt.Errorf("gate engine %s is not known; use squid or builtin", Quote(in.Engine))
+	}
+	return nil
 }
 
 // Filled returns the policy with its placeholders replaced. The receiver is
@@ -156,13 +244,13 @@ func (p Policy) Filled(session string, gatePort uint16) Policy {
 }
 
 // checkProjectPath refuses a path that cannot be mounted exactly as it is.
-func checkProjectPath(p string) error {
+func checkProjectPath(p string, local bool) error {
 	switch {
 	case !path.IsAbs(p) || path.Clean(p) != p:
 		return fmt.Errorf("project %s is not a resolved absolute path", Quote(p))
 	case p == "/":
 		return errors.New("the project is /, which holds the whole machine; start ai-sandbox in the directory of one project")
-	case strings.Contains(p, ":"):
+	case strings.Contains(p, ":") && !local:
 		return fmt.Errorf("project path %s holds a \":\", which podman can't mount; rename the directory", Quote(p))
 	case !utf8.ValidString(p):
 		return fmt.Errorf("project path %s is not valid UTF-8; rename the directory", Quote(p))
@@ -242,21 +330,36 @@ const (
 	WhyProject = "project"
 	WhyHome    = "home"
 	WhyControl = "control FIFOs; emptied before the command starts"
+	WhyGate    = "the gate's socket"
 )
 
 // mounts lists everything that is mounted, in the order of their targets. What
 // is writable inside is here and nowhere else: the root file system is read-only.
-func mounts(f Facts, workdir, home string) []Mount {
-	return []Mount{
-		{Kind: "bind", Source: f.Project, Target: workdir, Relabel: f.SELinux, Why: WhyProject},
-		{Kind: "volume", Source: home, Target: HomeDir, Why: WhyHome},
-		{Kind: "tmpfs", Target: "/dev/shm", SizeBytes: 64 * mib, Mode: "1777", Why: "shared memory"},
-		{Kind: "tmpfs", Target: "/run", SizeBytes: 16 * mib, Mode: "0755", Why: "mount point of /run/aisb; nothing the command can write"},
-		{Kind: "bind", Source: path.Join(f.RuntimeDir, SessionPlaceholder, "control"), Target: "/run/aisb", ReadOnly: true,
-			Relabel: f.SELinux, Why: WhyControl},
-		{Kind: "tmpfs", Target: "/tmp", SizeBytes: 2048 * mib, Mode: "1777", Why: "temporary files"},
-		{Kind: "tmpfs", Target: "/var/tmp", SizeBytes: 1024 * mib, Mode: "1777", Why: "temporary files"},
+func mounts(in Input, workdir, home string) []Mount {
+	f := in.Facts
+	out := []Mount{
+		{Kind: KindBind, Source: f.Project, Target: workdir, ReadOnly: in.ReadOnly, Relabel: f.SELinux, Why: WhyProject},
+		{Kind: KindVolume, Source: home, Target: HomeDir, Why: WhyHome},
+		{Kind: KindTmpfs, Target: "/dev/shm", SizeBytes: 64 * mib, Mode: "1777", Why: "shared memory"},
+		{Kind: KindTmpfs, Target: "/run", SizeBytes: 16 * mib, Mode: "0755", Why: "mount point of /run/aisb; nothing the command can write"},
 	}
+	out = append(out, channels(in)...)
+	out = append(out,
+		Mount{Kind: KindTmpfs, Target: "/tmp", SizeBytes: 2048 * mib, Mode: "1777", Why: "temporary files"},
+		Mount{Kind: KindTmpfs, Target: "/var/tmp", SizeBytes: 1024 * mib, Mode: "1777", Why: "temporary files"},
+	)
+	return append(out, in.Binds...)
+}
+
+// channels are the two ways that lead out to ai-sandbox itself.
+func channels(in Input) []Mount {
+	f := in.Facts
+	dir := path.Join(f.RuntimeDir, SessionPlaceholder)
+	out := []Mount{{Kind: KindBind, Source: path.Join(dir, "control"), Target: "/run/aisb", ReadOnly: true, Relabel: f.SELinux, Why: WhyControl}}
+	if in.Net == NetUnix {
+		out = append(out, Mount{Kind: KindBind, Source: path.Join(dir, "gate"), Target: GateDir, ReadOnly: true, Relabel: f.SELinux, Why: WhyGate})
+	}
+	return out
 }
 
 // Where the value of an Env comes from.
@@ -285,25 +388,33 @@ func resolveEnv(in Input) ([]Env, error) {
 			env[n] = Env{Name: n, Value: value, From: from}
 		}
 	}
-	set(FromFixed, searchPath, "PATH")
+	set(FromFixed, strings.Join(append(slices.Clone(in.Facts.Local.ToolPath), searchPath), ":"), "PATH")
 	set(FromFixed, HomeDir, "HOME")
 	set(FromFixed, "sandbox", "USER", "LOGNAME")
 	set(FromFixed, "/bin/bash", "SHELL")
-	if in.Net == NetGated {
-		url := "http://" + GateAddr + ":" + PortPlaceholder
+	if in.Net == NetGated || in.Net == NetUnix {
+		addr, port := GateAddr, PortPlaceholder
+		if in.Net == NetUnix {
+			addr, port = RelayAddr, strconv.Itoa(RelayPort)
+		}
+		url := "http://" + addr + ":" + port
 		const direct = "localhost,127.0.0.1,::1"
 		// ALL_PROXY is what clients of websockets look at.
 		set(FromProxy, url, "HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy",
 			"npm_config_proxy", "npm_config_https_proxy", "PIP_PROXY")
 		set(FromProxy, direct, "NO_PROXY", "no_proxy", "npm_config_noproxy")
 		set(FromProxy, "1", "NODE_USE_ENV_PROXY")
-		set(FromProxy, "-Dhttp.proxyHost="+GateAddr+" -Dhttp.proxyPort="+PortPlaceholder+
-			" -Dhttps.proxyHost="+GateAddr+" -Dhttps.proxyPort="+PortPlaceholder+
+		set(FromProxy, "-Dhttp.proxyHost="+addr+" -Dhttp.proxyPort="+port+
+			" -Dhttps.proxyHost="+addr+" -Dhttps.proxyPort="+port+
 			" -Dhttp.nonProxyHosts=localhost|127.*|[::1]", "JAVA_TOOL_OPTIONS")
 	}
 	if in.ExtraCA {
 		set(FromCA, ExtraCA, "NODE_EXTRA_CA_CERTS")
-		set(FromCA, CABundle, "SSL_CERT_FILE", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT")
+		bundle := CABundle
+		if in.Runtime == RuntimeLocal {
+			bundle = LocalCABundle
+		}
+		set(FromCA, bundle, "SSL_CERT_FILE", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT")
 	}
 	isSet := in.Facts.EnvSet
 	if isSet == nil {
@@ -369,10 +480,13 @@ func validEnvName(s string) bool {
 
 func unusual(p Policy, extraCA bool) []string {
 	var out []string
-	if p.Image.BaseDigest == "" {
+	if p.Image != nil && p.Image.BaseDigest == "" {
 		out = append(out, "UNPINNED: the base image has no recorded digest yet; the next build records one")
 	}
-	if p.Net.Mode == NetGated && p.Net.GateName == "" && len(p.Net.Allow)+len(p.Net.AllowPrivate) == 0 {
+	if p.Net.Mode == NetHost {
+		out = append(out, "HOST NETWORK: nothing is shut; the command reaches whatever this machine reaches, its loopback and local network included")
+	}
+	if p.Net.Gated() && p.Net.GateName == "" && len(p.Net.Allow)+len(p.Net.AllowPrivate) == 0 {
 		out = append(out, "the allowlist is empty: the gate refuses every host")
 	}
 	if len(p.Net.AllowPrivate) > 0 {

@@ -55,6 +55,23 @@ func plain() Input {
 	}
 }
 
+// jailed is plain on the local runtime.
+func jailed() Input {
+	in := plain()
+	in.Runtime, in.Net, in.Image = RuntimeLocal, "", Image{}
+	in.Facts.Local = LocalFacts{
+		System: []Mount{
+			{Kind: KindBind, Source: "/usr", Target: "/usr", ReadOnly: true, Why: "system"},
+			{Kind: KindSymlink, Source: "usr/bin", Target: "/bin", Why: "system"},
+			{Kind: KindBind, Source: "/etc/ssl/certs", Target: "/etc/ssl/certs", ReadOnly: true, Why: "CA certificates"},
+		},
+		Homes:    "/home/dev/.local/state/ai-sandbox/homes",
+		Tools:    []Mount{{Kind: KindBind, Source: "/home/dev/.nvm/versions/node/v22", Target: "/home/dev/.nvm/versions/node/v22", ReadOnly: true, Why: "pi"}},
+		ToolPath: []string{"/home/dev/.nvm/versions/node/v22/bin"},
+	}
+	return in
+}
+
 func TestRender(t *testing.T) {
 	full := plain()
 	full.Facts.Project = "/tmp/a project"
@@ -72,7 +89,19 @@ func TestRender(t *testing.T) {
 	named := plain()
 	named.GateName = "work"
 	named.Allow = []Entry{entry(t, "api.example.com")}
-	for name, in := range map[string]Input{"plain": plain(), "full": full, "none": none, "named": named} {
+	unix := plain()
+	unix.Net, unix.Engine, unix.ReadOnly = NetUnix, EngineBuiltin, true
+	local := jailed()
+	local.Links = []HomeLink{{Path: ".claude/.credentials.json", To: "/run/aisb-harness/login"}, {Path: ".claude/projects/x"}}
+	local.Seeds = []HomeSeed{{Path: ".claude.json", Mode: 0o600, Content: []byte("{}\n")}}
+	open := jailed()
+	open.Net, open.ExtraCA, open.EphemeralHome = NetHost, true, true
+	open.Facts.Local.ExtraCA, open.Facts.Local.CABundle = []byte("one\n"), []byte("all\none\n")
+	open.Binds = []Mount{{Kind: KindBind, Source: "/home/dev/.claude", Target: HomeDir + "/.claude", Why: "the agent's own directory"}}
+	open.Loud = []string{"HARNESS HOME: your own agent obeys what is planted there"}
+	for name, in := range map[string]Input{
+		"plain": plain(), "full": full, "none": none, "named": named, "unix": unix, "local": local, "local-host": open,
+	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := Resolve(in)
 			if err != nil {
@@ -86,7 +115,8 @@ func TestRender(t *testing.T) {
 			}
 			golden(t, name+".json", string(data))
 			for line := range strings.Lines(text) {
-				if n := len([]rune(strings.TrimRight(line, "\n"))); n > width && !strings.HasPrefix(line, "    \"long") {
+				// One word of a user's can be longer than a line.
+				if n := len([]rune(strings.TrimRight(line, "\n"))); n > width && !strings.HasPrefix(line, "    \"long") && len(strings.Fields(line)) > 1 {
 					t.Errorf("%d columns: %s", n, line)
 				}
 			}
@@ -147,9 +177,14 @@ func TestRefused(t *testing.T) {
 		{"relative", func(in *Input) { in.Facts.Project = "work" }, "project work is not a resolved absolute path"},
 		{"unclean", func(in *Input) { in.Facts.Project = "/home/dev/../x" }, "project /home/dev/../x is not a resolved absolute path"},
 		{"bytes", func(in *Input) { in.Facts.Project = "/home/dev/\xff" }, `project path "/home/dev/\xff" is not valid UTF-8; rename the directory`},
-		{"runtime", func(in *Input) { in.Runtime = RuntimeLocal }, "runtime local is not available in this version; use podman"},
-		{"net", func(in *Input) { in.Net = "host" }, "net host is not available in this version; use gated or none"},
-		{"gate", func(in *Input) { in.Net, in.GateName = NetNone, "work" }, "a gate has no use without a network; drop --gate, or use --net gated"},
+		{"runtime", func(in *Input) { in.Runtime = "docker" }, "runtime docker is not known; use podman or local"},
+		{"net", func(in *Input) { in.Net = "open" }, "net open is not known; use gated, unix, none or host"},
+		{"net podman", func(in *Input) { in.Net = NetHost }, "podman's runtime has no --net host; use gated, unix or none"},
+		{"net local", func(in *Input) { in.Runtime = RuntimeLocal }, "the local runtime's gated network is --net unix; use that, or --runtime podman"},
+		{"gate", func(in *Input) { in.Net, in.GateName = NetNone, "work" }, "a gate has no use with --net none; drop --gate"},
+		{"gate unix", func(in *Input) { in.Net, in.GateName = NetUnix, "work" }, "a named gate is reached with --net gated only; drop --gate, or --net unix"},
+		{"gate engine", func(in *Input) { in.Engine, in.GateName = EngineBuiltin, "work" }, "a named gate is squid's; drop --gate or --gate-engine builtin"},
+		{"engine", func(in *Input) { in.Engine = "nginx" }, "gate engine nginx is not known; use squid or builtin"},
 		{"command", func(in *Input) { in.Command = nil }, "there is no command to run; name one after --"},
 		{"argument", func(in *Input) { in.Command = []string{"x", "\xff"} }, `argument "\xff" is not valid UTF-8; it can't be passed on exactly`},
 		{"env unset", func(in *Input) { in.Env = []string{"NOPE"} }, "env NOPE is unset or empty here; set it, or drop --env NOPE"},

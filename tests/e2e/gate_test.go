@@ -36,6 +36,9 @@ func TestNamedGate(t *testing.T) {
 		if !strings.Contains(r.Out, "via "+addr[len("127.0.0.1:"):]+"\n") || !strings.Contains(r.Out, w.net.Marker) || !strings.Contains(r.Out, "\n000 403\n") {
 			t.Errorf("%s", r)
 		}
+		if !strings.Contains(r.Err, "refused by gate "+name) || !strings.Contains(r.Err, b.host("no.test")+", port 443, once; to let it through, make that gate anew with --allow "+b.host("no.test")) {
+			t.Errorf("what the gate refused is not named: %s", r)
+		}
 	}
 	unseen(t, b.host("no.test"))
 	// Its list was fixed when it was made.

@@ -97,6 +97,7 @@ func TestLifeline(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBox(t)
+			b.ok("--net", "none", "--ephemeral-home", "--", "true") // makes the directories that stay
 			b.ok("clean")
 			before := snapshot(t)
 			l := b.start(t, "--allow", b.host("ok.test"), "--ephemeral-home", "--", "./probe", "beat", "https://"+b.host("ok.test")+"/beat", "beats")

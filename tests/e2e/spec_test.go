@@ -22,17 +22,25 @@ func TestEffectiveSpec(t *testing.T) {
 	stop := b.background(t, "--ephemeral-home", "--allow", b.host("ok.test"), "--env", "PASSED=1", "--", "sh", "-c", `echo "p${http_proxy##*:}" >port; cat`)
 	defer stop()
 	b.file(t, "port")
+	goldenSpec(t, b, "inspect-", "oci-")
+}
+
+// goldenSpec compares the containers of the box's session, in the golden files
+// whose names begin with one of kinds.
+func goldenSpec(t *testing.T, b *box, kinds ...string) {
 	id := sessionOf(t, b)
 	for name, container := range map[string]string{"sandbox": "aisb-" + id, "gate": "aisb-gate-" + id} {
 		t.Run(name, func(t *testing.T) {
 			normal := func(s string) string {
-				s = strings.NewReplacer(b.dir, "<project>", id, "<session>", w.home, "<home>", os.Getenv("XDG_RUNTIME_DIR"), "<runtime>").Replace(s)
+				s = strings.NewReplacer("/state-"+b.token, "/state", b.dir, "<project>", id, "<session>", w.home, "<home>", os.Getenv("XDG_RUNTIME_DIR"), "<runtime>").Replace(s)
 				s = regexp.MustCompile(`[0-9a-f]{64}`).ReplaceAllString(s, "<id>")
 				s = regexp.MustCompile(`(localhost/ai-sandbox(?:-gate)?:)[0-9a-f]{12}`).ReplaceAllString(s, "$1<tag>")
 				s = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+(Z|[+-]\d\d:\d\d)`).ReplaceAllString(s, "<time>")
 				return s
 			}
-			golden(t, "inspect-"+name+".json", normal(pick(t, output(t, "podman", "inspect", container))))
+			if slices.Contains(kinds, "inspect-") {
+				golden(t, "inspect-"+name+".json", normal(pick(t, output(t, "podman", "inspect", container))))
+			}
 			// crun's own file is what was really asked of the kernel.
 			path := strings.TrimSpace(output(t, "podman", "inspect", "--format", "{{.OCIConfigPath}}", container))
 			config, err := os.ReadFile(path)
@@ -41,17 +49,23 @@ func TestEffectiveSpec(t *testing.T) {
 			}
 			golden(t, "oci-"+name+".json", normal(pick(t, string(config))))
 			if name == "sandbox" {
-				argv := ""
-				for _, p := range find(t, "pasta", "--map-host-loopback") {
-					if strings.Contains(p.argv, container) || strings.Contains(p.argv, netns(t, container)) {
-						argv = p.argv
-					}
-				}
-				argv = strings.ReplaceAll(argv, netns(t, container), "<netns>")
-				golden(t, "pasta.txt", strings.Join(strings.Fields(argv), "\n")+"\n")
+				golden(t, "pasta.txt", strings.Join(strings.Fields(strings.ReplaceAll(pastaOf(t, container), netns(t, container), "<netns>")), "\n")+"\n")
 			}
 		})
 	}
+}
+
+// pastaOf is the command line of a container's pasta, or "".
+func pastaOf(t *testing.T, container string) string {
+	t.Helper()
+	ns := netns(t, container)
+	if ns == "" {
+		return ""
+	}
+	for _, p := range find(t, "pasta", "--netns "+ns) {
+		return p.argv
+	}
+	return ""
 }
 
 func netns(t *testing.T, container string) string {

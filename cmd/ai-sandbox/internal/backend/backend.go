@@ -49,6 +49,35 @@ type Gate struct {
 	ControlDir string
 }
 
+// Capabilities are what a backend can do: data, for refusals and printouts.
+type Capabilities struct {
+	Runtime   string `json:"runtime"`   // policy.RuntimePodman or RuntimeLocal
+	Isolation string `json:"isolation"` // policy.IsolationContainer or IsolationProcess
+	Snapshots bool   `json:"snapshots"`
+	// Limits are the resources that it can bound ("memory", "cpus", "pids",
+	// "disk").
+	Limits []string `json:"limits"`
+	// Publishing tells whether a port inside can be reached from the host.
+	Publishing bool `json:"publishing"`
+	// Networks and GateEngines are the values of the policy that it carries out.
+	Networks    []string `json:"networks"`
+	GateEngines []string `json:"gate_engines"`
+	// OwnTerminal: the entrypoint makes the terminal inside (spec.Spec.PTY),
+	// and its size goes over the control channel instead of Resize.
+	OwnTerminal bool `json:"-"`
+	// VerifyEarly: Verify looks at nothing that the entrypoint changes, so that
+	// it may run beside it.
+	VerifyEarly bool `json:"-"`
+}
+
+// An UnsupportedError names the part of a policy that a backend cannot carry
+// out. It is refused before anything is started, and never dropped.
+type UnsupportedError struct{ Runtime, What string }
+
+func (e *UnsupportedError) Error() string {
+	return "the " + e.Runtime + " runtime can't do " + e.What + ": drop it, or choose another runtime with --runtime"
+}
+
 // Streams are the caller's own. With TTY set, Stderr is not used.
 type Streams struct {
 	Stdin  io.Reader // nil: no input
@@ -67,6 +96,7 @@ type Leftover struct {
 
 // A Backend starts and stops. Every method may be called from any goroutine.
 type Backend interface {
+	Capabilities() Capabilities
 	// EnsureHome makes the home volume if it is missing. The layout is what
 	// its label says, which may be older than the image's.
 	EnsureHome(ctx context.Context, name, session string, labels map[string]string) (layout string, err error)
@@ -94,6 +124,8 @@ type Backend interface {
 	// no error.
 	Remove(ctx context.Context, id string) error
 	RemoveVolume(ctx context.Context, name string) error
+	// Homes are the names of all homes of ours.
+	Homes(ctx context.Context) ([]string, error)
 	// List finds every container of ours.
 	List(ctx context.Context) ([]Leftover, error)
 }

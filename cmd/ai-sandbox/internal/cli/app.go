@@ -17,6 +17,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
+	"ai-sandbox/cmd/ai-sandbox/internal/detach"
 	"ai-sandbox/policy"
 )
 
@@ -34,12 +35,19 @@ type app struct {
 	engine Engine
 	// cwd is where the program was started.
 	cwd string
+	// args are the program's own, for a supervisor to be started with.
+	args []string
+	// supervisor: this process was started by an up, to own the sandbox.
+	supervisor bool
+	// project is what a sandbox works in, where it isn't cwd, and workspace is
+	// the same where it was made for it.
+	project, workspace string
 }
 
 // Main runs the program and returns its exit code. args are without the
 // program's name.
 func Main(ctx context.Context, args []string, env config.Environ, std Streams, engine Engine) int {
-	a := &app{Streams: std, ctx: ctx, env: env, engine: engine}
+	a := &app{Streams: std, ctx: ctx, env: env, engine: engine, args: args}
 	err := a.main(args)
 	if err != nil {
 		printError(std.Err, err)
@@ -48,6 +56,12 @@ func Main(ctx context.Context, args []string, env config.Environ, std Streams, e
 }
 
 func (a *app) main(args []string) error {
+	if len(args) > 0 && args[0] == detach.Marker {
+		if err := detach.Keep(); err != nil {
+			return err
+		}
+		a.supervisor, args = true, args[1:]
+	}
 	inv, err := Split(args)
 	for _, w := range inv.Warnings {
 		a.warnf("%s", w)
@@ -118,8 +132,12 @@ func (a *app) command(v *verb, path string, inv Invocation, usage cli.OnUsageErr
 		OnUsageError:       usage,
 		Flags:              flags(v.use, v.flags),
 		Action: func(c *cli.Context) error {
+			inv.Values = map[string]string{}
 			for _, f := range v.flags {
-				if c.Bool(f.name) {
+				switch {
+				case f.arg != "" && c.IsSet(f.name):
+					inv.Values[f.name] = c.String(f.name)
+				case f.arg == "" && c.Bool(f.name):
 					inv.Own = append(inv.Own, f.name)
 				}
 			}
@@ -151,7 +169,11 @@ func flags(use config.Use, own []ownFlag) []cli.Flag {
 		}
 	}
 	for _, f := range own {
-		out = append(out, &cli.BoolFlag{Name: f.name})
+		if f.arg != "" {
+			out = append(out, &cli.StringFlag{Name: f.name})
+		} else {
+			out = append(out, &cli.BoolFlag{Name: f.name})
+		}
 	}
 	return out
 }

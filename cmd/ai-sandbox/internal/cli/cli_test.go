@@ -76,7 +76,7 @@ func newStage(t *testing.T) *stage {
 			s.called = append(s.called, fmt.Sprint("build ", r.Rebuild))
 			return nil
 		},
-		Clean: func(context.Context, Machine) error { s.called = append(s.called, "clean"); return nil },
+		Clean: func(context.Context, Machine, bool) error { s.called = append(s.called, "clean"); return nil },
 		GateUp: func(_ context.Context, _ BuildRequest, name string, n policy.Net) error {
 			s.called = append(s.called, fmt.Sprint("up ", name, n.Allow, n.AllowPrivate))
 			return nil
@@ -213,8 +213,23 @@ func TestMessages(t *testing.T) {
 		{[]string{"--print-policy", "--allow", "a\x1b[2Jb"}, 125, ""},
 		{[]string{"--nte", "none", "pi"}, 125,
 			"ai-sandbox: error: unknown flag --nte; did you mean --net?\nai-sandbox: hint: a flag for the harness goes after its name: ai-sandbox pi --nte\n"},
-		{[]string{"--print-policy", "--runtime", "local"}, 125, "ai-sandbox: error: runtime local is not available in this version (from --runtime); use podman\n"},
-		{[]string{"--print-policy", "--net", "unix"}, 125, "ai-sandbox: error: net unix is not available in this version (from --net); use gated or none\n"},
+		{[]string{"--print-policy", "--runtime", "local", "pi"}, 125, "ai-sandbox: error: pi is not installed on this machine, and the local runtime has no image; " +
+			"install it (npm install -g @earendil-works/pi-coding-agent), or use --runtime podman\n"},
+		{[]string{"--print-policy", "--runtime", "local", "--base", "registry.example.com/x:1", "--", "true"}, 125,
+			"ai-sandbox: error: base (from --base) is about an image, and the local runtime has none; drop it, or use --runtime podman\n"},
+		{[]string{"--print-policy", "--runtime", "local", "--net", "gated", "--", "true"}, 125,
+			"ai-sandbox: error: the local runtime's gated network is --net unix; use that, or --runtime podman\n"},
+		{[]string{"--print-policy", "--runtime", "local", "--gate", "work", "--", "true"}, 125,
+			"ai-sandbox: error: a named gate is for podman's runtime only; drop --gate, or use --runtime podman\n"},
+		{[]string{"--print-entrypoint", "--runtime", "local", "--net", "none", "--", "true"}, 125,
+			"ai-sandbox: error: the local runtime installs no ruleset: its network has no device; drop --print-entrypoint, or use --runtime podman\n"},
+		{[]string{"--print-containerfile", "--runtime", "local", "--net", "none", "--", "true"}, 125,
+			"ai-sandbox: error: the local runtime has no image; drop --print-containerfile, or use --runtime podman\n"},
+		{[]string{"--print-policy", "--runtime", "local", "--net", "host", "--allow", "a.example.com", "--", "true"}, 0,
+			"ai-sandbox: warning: --allow has no effect with --net host: everything can be reached\n"},
+		{[]string{"--print-policy", "--net", "host"}, 125, "ai-sandbox: error: podman's runtime has no --net host; use gated, unix or none\n"},
+		{[]string{"--print-policy", "claude"}, 125, "ai-sandbox: error: podman's image has no claude; use --runtime local with one that is installed on this machine\n"},
+		{[]string{"--print-policy", "--bind-harness-home", "pi"}, 125, "ai-sandbox: error: bind_harness_home is for the local runtime; drop it, or use --runtime local\n"},
 		{[]string{"--print-policy", "--env", "NOPE", "--env", "HOME"}, 125,
 			"ai-sandbox: error: env NOPE is unset or empty here; set it, or drop --env NOPE\nai-sandbox: error: env HOME is set by ai-sandbox itself; drop --env HOME\n"},
 		{[]string{"--print-policy", "--ca-file", "ca.pem"}, 125, "ai-sandbox: error: ca_file " + s.project + "/ca.pem holds no certificate; name a file of CA certificates in PEM form\n"},
@@ -231,7 +246,7 @@ func TestMessages(t *testing.T) {
 		{[]string{"--print-policy", "--allow", "a.example.com", "pi", "--net", "none"}, 0,
 			"ai-sandbox: warning: --net comes after pi, so pi gets it; put it first if it is meant for ai-sandbox\n"},
 		{[]string{"build", "x"}, 2, "ai-sandbox: error: build takes no argument x; drop it\n"},
-		{[]string{"help", "x"}, 2, "ai-sandbox: error: x is not a verb; choose from build, clean, doctor, gate, help, version\n"},
+		{[]string{"help", "x"}, 2, "ai-sandbox: error: x is not a verb; choose from build, clean, doctor, down, exec, gate, help, up, version, wait\n"},
 	} {
 		code := s.do(tc.args...)
 		if code != tc.code || tc.want != "" && s.err.String() != tc.want || code == 0 && tc.want != s.err.String() {
@@ -304,7 +319,7 @@ func TestPreflight(t *testing.T) {
 	if code := s.do("--allow", "a.example.com", "pi"); code != 125 || s.ran != nil || !strings.Contains(s.err.String(), "unset CONTAINER_HOST\n") {
 		t.Errorf("exit %d, ran %v: %s", code, s.ran != nil, s.err.String())
 	}
-	if os.Getuid() == 0 && !strings.Contains(s.err.String(), "podman's runtime must not run as root; start ai-sandbox as a normal user\n") {
+	if os.Getuid() == 0 && !strings.Contains(s.err.String(), "podman's runtime must not run as root; start ai-sandbox as a normal user, or choose another runtime with --runtime local\n") {
 		t.Errorf("as root: %s", s.err.String())
 	}
 	if code := s.do("doctor"); code != 1 || !strings.Contains(s.out.String(), "FAIL service") || !strings.Contains(s.out.String(), "  fix:             unset CONTAINER_HOST") {

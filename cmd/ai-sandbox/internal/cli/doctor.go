@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -15,20 +16,29 @@ var doctorVerb = &verb{
 	name:     "doctor",
 	about:    "Check that this machine can run a sandbox, and say how to mend it.",
 	examples: []string{"ai-sandbox doctor"},
+	use:      config.UseDoctor,
 	exit:     [][2]string{{"0", "everything that is needed is there"}, {"1", "something that is needed is not"}, {"2", "the command line makes no sense"}},
-	action: func(a *app, _ Invocation, _ []config.Item) error {
+	action: func(a *app, _ Invocation, flagLayer []config.Item) error {
 		dirs := a.env.Dirs(host.UserHome())
 		facts, err := host.Probe(host.Input{
-			Cwd: a.cwd, Env: a.env, Tools: true, AnyDir: true,
+			Cwd: a.cwd, Env: a.env, AnyDir: true,
 			Config: dirs.Config, State: dirs.State, Cache: dirs.Cache, Runtime: dirs.Runtime, Home: dirs.Home,
 			ConfigFile: filepath.Join(dirs.Config, config.FileName),
 		})
 		if err != nil {
 			return err
 		}
-		verdicts := host.Check(facts)
+		fileLayer, err1 := config.ReadFile(filepath.Join(dirs.Config, config.FileName))
+		envLayer, err2 := config.FromEnviron(a.env)
+		settings, err3 := config.Settle(fileLayer, envLayer, flagLayer)
+		if err := errors.Join(err1, err2, err3); err != nil {
+			return err
+		}
+		runtime := settings.Text("runtime")
+		facts = host.ProbeTools(facts, "")
+		verdicts := host.Doctor(facts, runtime)
 		if len(host.Problems(verdicts)) == 0 {
-			verdicts = append(verdicts, a.engine.Doctor(a.ctx, Machine{Facts: facts, Environ: a.env, In: a.In, Out: a.Out, Err: a.Err})...)
+			verdicts = append(verdicts, a.engine.Doctor(a.ctx, Machine{Facts: facts, Environ: a.env, Runtime: runtime, In: a.In, Out: a.Out, Err: a.Err})...)
 		}
 		fmt.Fprint(a.Out, doctorText(verdicts))
 		if n := len(host.Problems(verdicts)); n > 0 {
@@ -42,11 +52,14 @@ func doctorText(list []host.Verdict) string {
 	var b strings.Builder
 	for _, v := range list {
 		state, text := "ok", v.Detail
-		if !v.OK() {
+		switch {
+		case v.Info && !v.OK(): // of a runtime that was not chosen
+			state, text = "-", v.Problem
+		case !v.OK():
 			state, text = "FAIL", v.Problem
 		}
 		fmt.Fprintf(&b, "%-5s%-18s %s\n", state, v.Name, text)
-		if !v.OK() && v.Fix != "" {
+		if !v.OK() && !v.Info && v.Fix != "" {
 			fmt.Fprintf(&b, "     %-18s %s\n", "  fix:", v.Fix)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
+	"ai-sandbox/cmd/ai-sandbox/internal/session"
 	"ai-sandbox/policy"
 )
 
@@ -31,12 +32,26 @@ type Engine struct {
 	// Refused writes the report of a run that was refused before Run.
 	Refused func(report string, reason error) error
 	Build   func(ctx context.Context, r BuildRequest) error
-	Clean   func(ctx context.Context, m Machine) error
+	// Clean reaps; with homes, it removes those of all projects, too.
+	Clean func(ctx context.Context, m Machine, homes bool) error
 	// GateUp starts a named gate with the lists of net.
 	GateUp   func(ctx context.Context, r BuildRequest, name string, net policy.Net) error
 	GateDown func(ctx context.Context, m Machine, name string) error
 	// GateList writes one line a gate to m.Out.
 	GateList func(ctx context.Context, m Machine) error
+	// Detach starts this program again as the supervisor of a sandbox, and gives
+	// deliver the handle that it tells; without that the sandbox ends. It returns
+	// the supervisor's exit code if it ends without a handle.
+	Detach func(ctx context.Context, args []string, deliver func(session.Handle) error) (int, error)
+	// NewSandbox makes what a sandbox has before it starts: its log, and a
+	// workspace unless it works in a project.
+	NewSandbox func(m Machine, workspace bool) (Sandbox, error)
+	// WaitReady, WaitExit, Exec and Down are about the sandbox with that id. Exec
+	// returns as Run does.
+	WaitReady func(ctx context.Context, m Machine, id string) (session.Handle, error)
+	WaitExit  func(ctx context.Context, m Machine, id string) (session.Report, error)
+	Exec      func(ctx context.Context, m Machine, id string, command []string) (int, error)
+	Down      func(ctx context.Context, m Machine, id string) error
 	// Doctor asks podman's service; it is called when nothing else is wrong.
 	Doctor func(ctx context.Context, m Machine) []host.Verdict
 }
@@ -45,6 +60,8 @@ type Engine struct {
 type Machine struct {
 	Facts   host.Facts
 	Environ config.Environ
+	// Runtime is policy.RuntimePodman or policy.RuntimeLocal.
+	Runtime string
 	Verbose bool
 	In      *os.File
 	Out     io.Writer
@@ -81,6 +98,19 @@ type RunRequest struct {
 	Values map[string]string
 	// Report is the absolute path of the report, or "".
 	Report string
+	// Hold: there is no command, and others are run in the sandbox.
+	Hold bool
+}
+
+// A Sandbox is one that this process is about to own.
+type Sandbox struct {
+	// Workspace is the directory that was made for it, or "".
+	Workspace string
+	// Start runs it and tells its handle. It returns as Run does, when all of the
+	// sandbox has ended.
+	Start func(ctx context.Context, r RunRequest) (int, error)
+	// Discard takes away what was made, if it is not started.
+	Discard func() error
 }
 
 // A BuildRequest is one build, or what has to be built first.

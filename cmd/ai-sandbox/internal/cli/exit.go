@@ -16,6 +16,8 @@ const (
 	exitFailed     = 125 // a run failed before or beside its command
 	exitVerbFailed = 1
 	exitVerbUsage  = 2
+	exitNoSandbox  = 3   // wait, down
+	exitTimeout    = 124 // wait; as timeout(1)
 )
 
 // exitError carries an exit code. err is nil when it is the command's own.

@@ -68,7 +68,7 @@ func optionHelp(b *strings.Builder, use config.Use, own []ownFlag) {
 	if len(own) > 0 {
 		section(b, "Flags")
 		for _, f := range own {
-			item(b, "--"+f.name, f.usage, 26)
+			item(b, strings.TrimRight("--"+f.name+" "+f.arg, " "), f.usage, 26)
 		}
 	}
 	for _, topic := range topics {
@@ -129,6 +129,19 @@ Configuration
   beats a variable, and a variable the file. Lists add up; "key =" alone empties
   what came before.
 
+  A line "[profile NAME]" in the file begins a profile. The lines below it count
+  when it is chosen, by --profile NAME, AISB_PROFILE or a line "profile = NAME"
+  at the file's top, and lie over those above the first profile. These are built
+  in, below what the file says in one of the same name:
+`)
+	for _, p := range config.Profiles {
+		var settings []string
+		for _, it := range p.Items {
+			settings = append(settings, it.Key+" = "+it.Value)
+		}
+		item(b, p.Name, strings.Join(settings, ", "), 26)
+	}
+	b.WriteString(`
 Exit status
   The command's own, or 128 and the signal's number, and:
 `)

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -41,7 +42,7 @@ func (a *app) prepare(flagLayer []config.Item, why purpose) (setup, error) {
 	dirs := a.env.Dirs(host.UserHome())
 	file := filepath.Join(dirs.Config, config.FileName)
 	facts, err := host.Probe(host.Input{
-		Cwd: a.cwd, Env: a.env, Tools: why != forLook, AnyDir: why == forVerb,
+		Cwd: cmp.Or(a.project, a.cwd), Workspace: a.workspace, Env: a.env, AnyDir: why == forVerb,
 		Config: dirs.Config, State: dirs.State, Cache: dirs.Cache, Runtime: dirs.Runtime, Home: dirs.Home,
 		ConfigFile: file,
 	})
@@ -54,16 +55,21 @@ func (a *app) prepare(flagLayer []config.Item, why purpose) (setup, error) {
 	}
 	fileLayer, err1 := config.ReadFile(file)
 	envLayer, err2 := config.FromEnviron(a.env)
-	settings, err3 := config.Resolve(fileLayer, envLayer, flagLayer)
+	settings, err3 := config.Settle(fileLayer, envLayer, flagLayer)
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return setup{}, err
 	}
 	if cache := a.path(settings, "cache_dir", dirs.Home); cache != "" {
 		facts.Dirs.Cache = host.Resolve(cache)
 	}
+	runtime := settings.Text("runtime")
 	verdicts := host.CheckProject(facts)
 	if why != forLook {
-		verdicts = host.Check(facts)
+		facts = host.ProbeTools(facts, runtime)
+		verdicts = host.Check(facts, runtime)
+		if runtime == policy.RuntimeLocal && settings.Text("gate_engine") == policy.EngineSquid {
+			verdicts = append(verdicts, host.CheckSquid(facts))
+		}
 	}
 	if err := refuse(verdicts); err != nil {
 		return setup{}, err
@@ -72,7 +78,7 @@ func (a *app) prepare(flagLayer []config.Item, why purpose) (setup, error) {
 		a.notef("the project's .ai-sandbox/config is not read by this version")
 	}
 	s := setup{
-		Machine:  Machine{Facts: facts, Environ: a.env, Verbose: settings.Bool("verbose"), In: a.In, Out: a.Out, Err: a.Err},
+		Machine:  Machine{Facts: facts, Environ: a.env, Runtime: runtime, Verbose: settings.Bool("verbose"), In: a.In, Out: a.Out, Err: a.Err},
 		settings: settings,
 		image: ImageRequest{
 			Base: settings.Text("base"), NodeVersion: settings.Text("node_version"), NodeMirror: settings.Text("node_mirror"),
@@ -85,6 +91,23 @@ func (a *app) prepare(flagLayer []config.Item, why purpose) (setup, error) {
 		}
 	}
 	return s, nil
+}
+
+// machine is for what knows the rest from a sandbox's record: it reads no
+// settings.
+func (a *app) machine() (Machine, error) {
+	dirs := a.env.Dirs(host.UserHome())
+	facts, err := host.Probe(host.Input{
+		Cwd: a.cwd, Env: a.env, AnyDir: true,
+		Config: dirs.Config, State: dirs.State, Cache: dirs.Cache, Runtime: dirs.Runtime, Home: dirs.Home,
+	})
+	if err != nil {
+		return Machine{}, err
+	}
+	if err := refuse(host.CheckProject(facts)); err != nil {
+		return Machine{}, err
+	}
+	return Machine{Facts: facts, Environ: a.env, In: a.In, Out: a.Out, Err: a.Err}, nil
 }
 
 // refuse is the error of all problems at once, or nil.

@@ -5,11 +5,14 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/cmd/ai-sandbox/internal/harness"
+	"ai-sandbox/cmd/ai-sandbox/internal/host"
 	"ai-sandbox/policy"
 )
 
@@ -54,17 +57,13 @@ func (a *app) start(inv Invocation, s setup, look bool) error {
 	if err != nil {
 		return err
 	}
-	req := RunRequest{
-		Machine: s.Machine, Policy: p, Image: s.image, Values: map[string]string{},
-		Report: a.path(s.settings, "report", s.Facts.Home),
-	}
-	for _, e := range p.Env {
-		if e.From == policy.FromHost {
-			req.Values[e.Name] = a.env[e.Name]
-		}
-	}
+	req := a.request(s, p)
+	req.Report = a.path(s.settings, "report", s.Facts.Home)
 	if look {
 		return a.print(s, req, plan)
+	}
+	for _, u := range p.Loud() {
+		a.warnf("%s", u)
 	}
 	if p.WorkdirNote != "" {
 		a.notef("the project is %s", p.WorkdirNote)
@@ -79,12 +78,24 @@ func (a *app) start(inv Invocation, s setup, look bool) error {
 	return &exitError{code: code, err: err}
 }
 
+// request is the run of a policy.
+func (a *app) request(s setup, p policy.Policy) RunRequest {
+	req := RunRequest{Machine: s.Machine, Policy: p, Image: s.image, Values: map[string]string{}}
+	for _, e := range p.Env {
+		if e.From == policy.FromHost {
+			req.Values[e.Name] = a.env[e.Name]
+		}
+	}
+	return req
+}
+
 // policy decides what the run may do.
 func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) {
 	command := inv.Args
+	var h harness.Harness // none for a command of the user's own
 	if inv.Harness != "" {
-		h, ok := harness.Lookup(inv.Harness)
-		if !ok {
+		var ok bool
+		if h, ok = harness.Lookup(inv.Harness); !ok {
 			return policy.Policy{}, ImagePlan{}, fmt.Errorf("harness %s is unknown", quote(inv.Harness))
 		}
 		command = h.Argv(inv.Args)
@@ -95,23 +106,37 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 			SELinux: s.Facts.SELinux, EnvSet: a.env.Has,
 		},
 		Runtime: s.settings.Text("runtime"), Harness: inv.Harness, Command: command,
-		Net: s.settings.Text("net"), GateName: s.settings.Text("gate"),
-		EphemeralHome: s.settings.Bool("ephemeral_home"), ExtraCA: s.image.CA != nil,
+		Net: s.settings.Text("net"), Engine: s.settings.Text("gate_engine"), GateName: s.settings.Text("gate"),
+		ReadOnly: s.settings.Text("fs") == "ro", ExtraCA: s.image.CA != nil,
 		Env: s.settings.Values("env"),
+		// A workspace that ends with the sandbox has no home to come back to.
+		EphemeralHome: s.settings.Bool("ephemeral_home") || a.workspace != "",
+		Hold:          inv.Verb == "up" && len(command) == 0,
 	}
-	lists := a.lists
 	var errs []error
 	var err error
-	if in.Allow, in.AllowPrivate, err = lists(s, in.Net, in.GateName); err != nil {
-		errs = append(errs, err)
+	if in.GateName == "" || in.Runtime != policy.RuntimeLocal { // else it is refused below
+		if in.Allow, in.AllowPrivate, err = a.lists(s, in.Net, in.GateName); err != nil {
+			errs = append(errs, err)
+		}
 	}
-	plan, err := a.engine.Image(s.image)
-	if err != nil {
-		errs = append(errs, err)
-	}
-	in.Image = plan.Image
-	if in.Net == policy.NetNone || in.GateName != "" {
-		in.Image.GateRef, in.Image.GateID = "", "" // the run starts none
+	var plan ImagePlan
+	if in.Runtime == policy.RuntimeLocal {
+		if in.Facts.Local, err = localFacts(s, h); err != nil {
+			errs = append(errs, err)
+		}
+		a.harness(&in, s, h)
+	} else {
+		if h.Name != "" && h.Name != harness.Default {
+			errs = append(errs, fmt.Errorf("podman's image has no %s; use --runtime local with one that is installed on this machine", h.Name))
+		}
+		if s.settings.Bool("bind_harness_home") {
+			errs = append(errs, errors.New("bind_harness_home is for the local runtime; drop it, or use --runtime local"))
+		}
+		if plan, err = a.engine.Image(s.image); err != nil {
+			errs = append(errs, err)
+		}
+		in.Image = plan.Image
 	}
 	p, err := policy.Resolve(in)
 	if err != nil {
@@ -120,10 +145,85 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 	if len(errs) > 0 {
 		return policy.Policy{}, ImagePlan{}, errors.Join(errs...)
 	}
-	if p.Net.Mode == policy.NetGated && len(p.Net.Allow)+len(p.Net.AllowPrivate) == 0 {
+	if p.Net.Gated() && len(p.Net.Allow)+len(p.Net.AllowPrivate) == 0 {
 		a.notef("the allowlist is empty, so the gate refuses every host; --allow HOST lets one through")
 	}
 	return p, plan, nil
+}
+
+// imageOptions say something about an image, which the local runtime has none of.
+var imageOptions = []string{"base", "node_version", "node_mirror"}
+
+// harness adds what an agent gets of the user's home, and what its own home in
+// the jail starts with.
+func (a *app) harness(in *policy.Input, s setup, h harness.Harness) {
+	workdir, _ := policy.Workdir(in.Facts.Project)
+	access := h.Binds(harness.BindInput{
+		Home: s.Facts.Home, Project: in.Facts.Project, Workdir: workdir, WholeHome: s.settings.Bool("bind_harness_home"),
+		Exists: func(path string) (isDir, ok bool) {
+			info, err := os.Lstat(path)
+			return err == nil && info.IsDir(), err == nil && (info.IsDir() || info.Mode().IsRegular())
+		},
+	})
+	in.Binds, in.Loud = access.Binds, access.Loud
+	for _, l := range access.Links {
+		in.Links = append(in.Links, policy.HomeLink{Path: l.Path, To: l.To})
+	}
+	for _, f := range h.Seeds(workdir, access.Links) {
+		in.Seeds = append(in.Seeds, policy.HomeSeed{Path: f.Path, Mode: uint32(f.Mode.Perm()), Content: f.Content})
+	}
+	for _, n := range access.Notes {
+		a.notef("%s", n)
+	}
+}
+
+// localFacts are what the local runtime stands on.
+func localFacts(s setup, h harness.Harness) (policy.LocalFacts, error) {
+	f := policy.LocalFacts{System: host.SystemMounts(), Homes: filepath.Join(s.Facts.Dirs.State, "homes")}
+	var errs []error
+	if h.Name != "" {
+		install, err := host.FindTool(s.Facts, h.Command[0])
+		switch {
+		case errors.Is(err, host.ErrNoTool) && h.Package != "":
+			errs = append(errs, fmt.Errorf("%s is not installed on this machine, and the local runtime has no image; install it (npm install -g %s), or use --runtime podman", h.Command[0], h.Package))
+		case errors.Is(err, host.ErrNoTool):
+			errs = append(errs, fmt.Errorf("%s is not installed on this machine, and the local runtime has no image; install it", h.Command[0]))
+		case err != nil:
+			errs = append(errs, err)
+		}
+		f.Tools, f.ToolPath = install.Mounts, install.Path
+	}
+	for _, key := range imageOptions {
+		for _, it := range s.settings[key] {
+			if it.Origin != config.BuiltIn {
+				errs = append(errs, fmt.Errorf("%s (from %s) is about an image, and the local runtime has none; drop it, or use --runtime podman", key, it.Origin))
+			}
+		}
+	}
+	if s.image.CA != nil {
+		bundle, err := systemCAs()
+		if err != nil {
+			errs = append(errs, err)
+		}
+		f.ExtraCA, f.CABundle = s.image.CA, append(bundle, s.image.CA...)
+	}
+	return f, errors.Join(errs...)
+}
+
+// systemCAs are the machine's own CA certificates, where Debian and Fedora have
+// them.
+func systemCAs() ([]byte, error) {
+	for _, path := range []string{policy.CABundle, "/etc/pki/tls/certs/ca-bundle.crt"} {
+		data, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the machine's CA certificates: %w", err)
+		}
+		return data, nil
+	}
+	return nil, errors.New("this machine has no bundle of CA certificates to add ca_file to; install ca-certificates, or drop ca_file")
 }
 
 // lists are the allowlists that count: the settings', or a named gate's own.
@@ -143,9 +243,11 @@ func (a *app) lists(s setup, net, gate string) (allow, private []policy.Entry, e
 	switch {
 	case net == policy.NetNone && flag != "":
 		a.warnf("%s has no effect with --net none: nothing can be reached", flag)
-	case net == policy.NetGated && gate != "" && flag != "":
+	case net == policy.NetHost && flag != "":
+		a.warnf("%s has no effect with --net host: everything can be reached", flag)
+	case gate != "" && flag != "":
 		return nil, nil, fmt.Errorf("the list of gate %s was fixed when it was made; give %s to \"gate up\" instead", quote(gate), flag)
-	case net == policy.NetGated && gate != "":
+	case gate != "":
 		n, err := a.engine.GateNet(s.Machine, gate)
 		return n.Allow, n.AllowPrivate, err
 	}
@@ -176,6 +278,9 @@ func (a *app) print(s setup, req RunRequest, plan ImagePlan) error {
 		}
 	}
 	if s.settings.Bool("print_entrypoint") {
+		if req.Policy.Runtime == policy.RuntimeLocal {
+			return errors.New("the local runtime installs no ruleset: its network has no device; drop --print-entrypoint, or use --runtime podman")
+		}
 		text, err := a.engine.Ruleset(req.Policy)
 		if err != nil {
 			return err
@@ -183,6 +288,9 @@ func (a *app) print(s setup, req RunRequest, plan ImagePlan) error {
 		out.WriteString(text)
 	}
 	if s.settings.Bool("print_containerfile") {
+		if req.Policy.Runtime == policy.RuntimeLocal {
+			return errors.New("the local runtime has no image; drop --print-containerfile, or use --runtime podman")
+		}
 		out.WriteString(plan.Containerfile)
 	}
 	_, err := fmt.Fprint(a.Out, out.String())

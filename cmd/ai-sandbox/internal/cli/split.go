@@ -21,8 +21,12 @@ type Invocation struct {
 	// "--" (or a verb's arguments).
 	Harness string
 	Args    []string
-	// Own are the switches of the verb's own that are on.
-	Own []string
+	// Command is what a verb got after "--".
+	Command []string
+	// Own are the switches of the verb's own that are on, and Values its other
+	// flags.
+	Own    []string
+	Values map[string]string
 	// Help and Version were asked for.
 	Help, Version bool
 	// Warnings are for stderr.
@@ -147,14 +151,18 @@ func (inv Invocation) toVerb(v *verb, rest []string) (Invocation, error) {
 		name, _, _ := strings.Cut(strings.TrimPrefix(f, "--"), "=")
 		seen[name] = true
 		if !slices.ContainsFunc(specs, func(s flagSpec) bool { return s.name == name }) {
-			return inv, &errUsage{text: fmt.Sprintf("--%s is not a flag of %s; drop it", name, inv.Verb), verb: true}
+			return inv, &errUsage{text: fmt.Sprintf("--%s is not a flag of %s; drop it", name, inv.Verb), verb: !v.asRun}
 		}
 	}
 	for len(rest) > 0 {
 		arg := rest[0]
 		switch {
 		case arg == "--":
-			inv.Args = append(inv.Args, rest[1:]...)
+			if may, _ := v.takesCommand(); !may {
+				inv.Args = append(inv.Args, rest[1:]...)
+			} else if inv.Command = rest[1:]; len(inv.Command) == 0 {
+				return inv, &errUsage{text: "no command follows \"--\"; name one, or drop the \"--\"", verb: !v.asRun}
+			}
 			rest = nil
 		case arg == "-h", arg == "--help":
 			inv.Help = true
@@ -167,7 +175,7 @@ func (inv Invocation) toVerb(v *verb, rest []string) (Invocation, error) {
 				}
 			}
 			if err != nil {
-				err.verb = true
+				err.verb = !v.asRun
 				return inv, err
 			}
 			inv.Flags = append(inv.Flags, flag)

@@ -13,9 +13,13 @@ import (
 type verb struct {
 	name string
 	// args names the arguments in the help; "" is none, and each word is one
-	// that is needed unless it stands in brackets.
+	// that is needed unless it stands in brackets. What comes after "--", if that
+	// is in it, is a command.
 	args  string
 	about string
+	// asRun: it ends as a run does, with 125 for a command line that makes no
+	// sense, since any other code may be the command's.
+	asRun bool
 	// use picks the options of the table that are flags of this verb; flags
 	// are its own.
 	use      config.Use
@@ -26,14 +30,15 @@ type verb struct {
 	action   func(*app, Invocation, []config.Item) error
 }
 
-// An ownFlag is a switch that only one verb has and no file sets.
-type ownFlag struct{ name, usage string }
+// An ownFlag is a flag that only one verb has and no file sets: a switch, unless
+// arg names its value.
+type ownFlag struct{ name, usage, arg string }
 
 var usualExit = [][2]string{{"0", "done"}, {"1", "ai-sandbox failed"}, {"2", "the command line makes no sense"}}
 
 // verbs is the table; a function, as the help verb needs it in turn.
 func verbs() []*verb {
-	return []*verb{buildVerb, cleanVerb, doctorVerb, gateVerb, newHelpVerb(), versionVerb}
+	return []*verb{buildVerb, cleanVerb, doctorVerb, downVerb, execVerb, gateVerb, newHelpVerb(), upVerb, versionVerb, waitVerb}
 }
 
 func lookupVerb(name string) (*verb, bool) {
@@ -64,14 +69,25 @@ func (v *verb) sub(name string) *verb {
 func (v *verb) specs() []flagSpec {
 	out := flagSpecs(v.use)
 	for _, f := range v.flags {
-		out = append(out, flagSpec{name: f.name, kind: config.Bool, bare: "true"})
+		if f.arg != "" {
+			out = append(out, flagSpec{name: f.name})
+		} else {
+			out = append(out, flagSpec{name: f.name, kind: config.Bool, bare: "true"})
+		}
 	}
 	return out
 }
 
+// takesCommand tells whether a command may follow "--", and whether it has to.
+func (v *verb) takesCommand() (may, must bool) {
+	return strings.Contains(v.args, "-- "), strings.Contains(v.args, " -- ")
+}
+
 // checkArgs counts a verb's arguments.
 func (v *verb) checkArgs(inv Invocation) error {
-	words := strings.Fields(v.args)
+	before, _, _ := strings.Cut(v.args, "-- ")
+	words := strings.Fields(strings.TrimSuffix(before, "["))
+	_, command := v.takesCommand()
 	need := 0
 	for _, w := range words {
 		if !strings.HasPrefix(w, "[") {
@@ -91,11 +107,15 @@ func (v *verb) checkArgs(inv Invocation) error {
 		}
 	case len(inv.Args) < need:
 		err = usagef("%s needs %s; write: ai-sandbox %s %s", inv.Verb, v.args, inv.Verb, v.args)
+	case len(inv.Args) > len(words) && command:
+		err = usagef("%s takes a command after \"--\" only; write: ai-sandbox %s %s", inv.Verb, inv.Verb, v.args)
 	case len(inv.Args) > len(words):
 		err = usagef("%s takes no argument %s; drop it", inv.Verb, quote(inv.Args[len(words)]))
+	case command && len(inv.Command) == 0:
+		err = usagef("%s needs a command; write: ai-sandbox %s %s", inv.Verb, inv.Verb, v.args)
 	default:
 		return nil
 	}
-	err.verb = true
+	err.verb = !v.asRun
 	return err
 }

@@ -58,9 +58,9 @@ func TestPrecedence(t *testing.T) {
 				want = append(want, it)
 				check()
 			}
-			items, err := ParseFile("f", []byte("# a comment\n\n"+o.Key+" = "+values[0]+"\n"))
-			add(items, err, Item{o.Key, values[0], "f:3"}, o.In(InFile))
-			items, err = FromEnviron(NewEnviron([]string{o.Env() + "=" + values[1], "PATH=/bin"}))
+			file, err := ParseFile("f", []byte("# a comment\n\n"+o.Key+" = "+values[0]+"\n"))
+			add(file.Items, err, Item{o.Key, values[0], "f:3"}, o.In(InFile))
+			items, err := FromEnviron(NewEnviron([]string{o.Env() + "=" + values[1], "PATH=/bin"}))
 			add(items, err, Item{o.Key, values[1], o.Env()}, o.In(InEnv))
 			add([]Item{{o.Key, values[2], "--" + o.Flag()}}, nil, Item{o.Key, values[2], "--" + o.Flag()}, true)
 		})
@@ -68,10 +68,11 @@ func TestPrecedence(t *testing.T) {
 }
 
 func TestEmptied(t *testing.T) {
-	file, err := ParseFile("f", []byte("allow = a.example.com\nallow =\nallow = b.example.com\nnet = none\n"))
+	f, err := ParseFile("f", []byte("allow = a.example.com\nallow =\nallow = b.example.com\nnet = none\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	file := f.Items
 	env, err := FromEnviron(Environ{"AISB_NET": ""})
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +84,7 @@ func TestEmptied(t *testing.T) {
 	if got := s.Values("allow"); !reflect.DeepEqual(got, []string{"b.example.com"}) {
 		t.Errorf("allow %q", got)
 	}
-	if s.Text("net") != "gated" {
+	if s.Text("net") != "" { // the runtime's own
 		t.Errorf("net %q", s.Text("net"))
 	}
 	if s, err = Resolve(file, []Item{{"allow", "", "AISB_ALLOW"}}); err != nil || len(s["allow"]) != 0 {
@@ -97,11 +98,11 @@ func TestEmptied(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	file := func(text string) error {
-		items, err := ParseFile("~/config", []byte(text))
+		f, err := ParseFile("~/config", []byte(text))
 		if err != nil {
 			return err
 		}
-		_, err = Resolve(items)
+		_, err = Settle(f, nil, nil)
 		return err
 	}
 	env := func(s string) error {
@@ -121,11 +122,20 @@ func TestRefused(t *testing.T) {
 		{file("wat = x"), `key "wat" is unknown (from ~/config:1); remove the line`},
 		{file("Net = none"), `key "Net" is unknown (from ~/config:1); did you mean net?`},
 		{file("net none"), `"net none" is not a setting (from ~/config:1); write key = value`},
-		{file("[net]"), `"[net]" is not a setting (from ~/config:1); write key = value`},
+		{file("[net]"), `"[net]" begins no profile (from ~/config:1); write [profile NAME], with a NAME of a-z, 0-9, - and _`},
+		{file("[profile]"), `"[profile]" begins no profile (from ~/config:1); write [profile NAME], with a NAME of a-z, 0-9, - and _`},
+		{file("[profile Work]"), `"Work" is not a profile's name (from ~/config:1); write [profile NAME], with a NAME of a-z, 0-9, - and _`},
+		{file("[profile a b]"), `"a b" is not a profile's name (from ~/config:1); write [profile NAME], with a NAME of a-z, 0-9, - and _`},
+		{file("[profile a] # mine"), `"[profile a] # mine" begins no profile (from ~/config:1); write [profile NAME], with a NAME of a-z, 0-9, - and _`},
+		{file("[profile a]\n[profile b]\n[profile a]"), "profile a begins again, after line 1 (from ~/config:3); put its settings together"},
+		{file("[profile a]\nprofile = b"), "a profile can't choose a profile (from ~/config:2); put the line before the first [profile NAME]"},
+		{file("[profile a]\nnet = nnoe"), `net "nnoe" is unknown (from profile a (~/config:2)); use gated or unix or none or host`},
+		{file("[profile a]\nnet = none\nnet = gated"), "net is set again, after line 2 (from ~/config:3); keep one of them"},
+		{file("profile = gatde"), `profile "gatde" is unknown (from ~/config:1); did you mean gated? there are bwrap-local, gated, local`},
+		{file("profile = work\n[profile home]\n[profile local]"), `profile "work" is unknown (from ~/config:1); choose from bwrap-local, gated, home, local`},
 		{file("net = none\nnet = gated"), "net is set again, after line 1 (from ~/config:2); keep one of them"},
-		{file("net = nnoe"), `net "nnoe" is unknown (from ~/config:1); use gated or none`},
-		{file("net = host"), "net host is not available in this version (from ~/config:1); use gated or none"},
-		{file("runtime = local"), "runtime local is not available in this version (from ~/config:1); use podman"},
+		{file("net = nnoe"), `net "nnoe" is unknown (from ~/config:1); use gated or unix or none or host`},
+		{file("runtime = docker"), `runtime "docker" is unknown (from ~/config:1); use podman or local`},
 		{file("verbose = yes"), `verbose is "yes", which is neither true nor false (from ~/config:1); write true or false`},
 		{file("report = /x"), "report can't be set in a file (from ~/config:1); use --report"},
 		{file("allow = a.example.com # mine"), "a comment can't follow a value (from ~/config:1); give the comment a line of its own"},
@@ -137,7 +147,7 @@ func TestRefused(t *testing.T) {
 		{env("AISB_NTE=none"), `variable "AISB_NTE" is not one of ai-sandbox's (from the environment); did you mean AISB_NET?`},
 		{env("AISB_MEMORY=1g"), `variable "AISB_MEMORY" is not one of ai-sandbox's (from the environment); unset it`},
 		{env("AISB_ALLOW_PRIVATE=127.0.0.1"), "allow_private can't be set by a variable (from the environment); use --allow-private"},
-		{env("AISB_NET=open"), `net "open" is unknown (from AISB_NET); use gated or none`},
+		{env("AISB_NET=open"), `net "open" is unknown (from AISB_NET); use gated or unix or none or host`},
 	} {
 		if tc.err == nil || tc.err.Error() != tc.want {
 			t.Errorf("got  %v\nwant %s", tc.err, tc.want)
@@ -145,6 +155,79 @@ func TestRefused(t *testing.T) {
 	}
 	if err := env("AISB_TEST_X=1"); err != nil {
 		t.Errorf("the tests' own variable: %v", err)
+	}
+}
+
+// A profile lies between the file's own settings and the variables.
+func TestProfiles(t *testing.T) {
+	const text = "allow = file.example.com\nnet = gated\nverbose = true\n" +
+		"[profile work]\nallow = work.example.com\nnet = none\nverbose =\n" +
+		"[profile bare]\nallow =\nallow = bare.example.com\n" +
+		"[ profile x]\n" +
+		"[profile local]\nnet = none\n"
+	if _, err := ParseFile("f", []byte(text)); err == nil {
+		t.Error("a section with a space before its word is taken")
+	}
+	f, err := ParseFile("f", []byte(strings.Replace(text, "[ profile x]\n", "", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name                      string
+		file, env, flag           string // of the key profile
+		allow, net, runtime, from string
+	}{
+		{name: "none", allow: "file.example.com", net: "gated", runtime: "podman", from: "f:2"},
+		{name: "flag", flag: "work", allow: "file.example.com work.example.com", net: "none", runtime: "podman", from: "profile work (f:6)"},
+		{name: "variable", env: "work", allow: "file.example.com work.example.com", net: "none", runtime: "podman", from: "profile work (f:6)"},
+		{name: "file", file: "work", allow: "file.example.com work.example.com", net: "none", runtime: "podman", from: "profile work (f:6)"},
+		{name: "flag over variable over file", file: "gated", env: "work", flag: "bare", allow: "bare.example.com", net: "gated", runtime: "podman", from: "f:2"},
+		{name: "emptied", file: "work", env: "", allow: "file.example.com", net: "gated", runtime: "podman", from: "f:2"},
+		{name: "built in", flag: "bwrap-local", allow: "file.example.com", net: "none", runtime: "local", from: "profile bwrap-local (built-in)"},
+		{name: "over the built-in one", flag: "local", allow: "file.example.com", net: "none", runtime: "local", from: "profile local (f:12)"},
+	} {
+		file := f
+		var env, flags []Item
+		if tc.file != "" {
+			file.Items = append([]Item{{profileKey, tc.file, "f:0"}}, f.Items...)
+		}
+		if tc.env != "" || tc.name == "emptied" {
+			env = []Item{{profileKey, tc.env, "AISB_PROFILE"}}
+		}
+		if tc.flag != "" {
+			flags = []Item{{profileKey, tc.flag, "--profile"}}
+		}
+		s, err := Settle(file, env, flags)
+		if err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+			continue
+		}
+		if got := strings.Join(s.Values("allow"), " "); got != tc.allow || s.Text("net") != tc.net || s.Text("runtime") != tc.runtime || s["net"][0].Origin != tc.from {
+			t.Errorf("%s: %s, %v, %s", tc.name, got, s["net"], s.Text("runtime"))
+		}
+		// Whatever the profile says, a variable beats it, and a flag that.
+		s, err = Settle(file, append(env, Item{"net", "none", "AISB_NET"}), append(flags, Item{"net", "unix", "--net"}))
+		if err != nil || s["net"][0].Origin != "--net" {
+			t.Errorf("%s: %v, %v", tc.name, s["net"], err)
+		}
+	}
+	if s, err := Settle(f, nil, []Item{{profileKey, "work", "--profile"}}); err != nil || s["verbose"][0].Origin != BuiltIn {
+		t.Errorf("emptied by the profile: %v, %v", s["verbose"], err)
+	}
+}
+
+// What is built in is made of settings that a file may hold.
+func TestBuiltInProfiles(t *testing.T) {
+	for _, p := range Profiles {
+		if _, err := section("[profile " + p.Name + "]"); err != nil {
+			t.Error(err)
+		}
+		for _, it := range p.Items {
+			o, ok := Lookup(it.Key)
+			if !ok || !o.In(InFile) || o.check(it) != nil || it.Origin != "profile "+p.Name+" (built-in)" {
+				t.Errorf("profile %s has %+v", p.Name, it)
+			}
+		}
 	}
 }
 
@@ -158,15 +241,15 @@ func TestEveryProblem(t *testing.T) {
 func TestReadFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "config")
-	if items, err := ReadFile(path); items != nil || err != nil {
-		t.Errorf("no file: %v, %v", items, err)
+	if f, err := ReadFile(path); f.Items != nil || f.Profiles != nil || err != nil {
+		t.Errorf("no file: %v, %v", f, err)
 	}
 	if err := os.WriteFile(path, []byte("net = none\r\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	items, err := ReadFile(path)
-	if err != nil || len(items) != 1 || items[0] != (Item{"net", "none", path + ":1"}) {
-		t.Errorf("%v, %v", items, err)
+	f, err := ReadFile(path)
+	if err != nil || len(f.Items) != 1 || f.Items[0] != (Item{"net", "none", path + ":1"}) {
+		t.Errorf("%v, %v", f, err)
 	}
 	if err := os.Chmod(path, 0o666); err != nil {
 		t.Fatal(err)
@@ -191,7 +274,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("key %s", o.Key)
 		}
 	}
-	for _, key := range []string{"allow", "allow_private", "net", "gate", "env", "ca_file", "runtime", "base", "node_mirror"} {
+	for _, key := range []string{"allow", "allow_private", "net", "gate", "env", "ca_file", "runtime", "profile", "base", "node_mirror"} {
 		if o, ok := Lookup(key); !ok || !o.Widens {
 			t.Errorf("%s is not marked as widening", key)
 		}
@@ -224,13 +307,26 @@ func TestDirs(t *testing.T) {
 }
 
 func FuzzParseFile(f *testing.F) {
-	for _, s := range []string{"net = none", "allow =\nallow = x", "# c\n= x", "env = A=b # c", "\x00", "net=none\r\n", "ca_file = ~/x"} {
+	for _, s := range []string{"net = none", "allow =\nallow = x", "# c\n= x", "env = A=b # c", "\x00", "net=none\r\n", "ca_file = ~/x", "profile = a\n[profile a]\nallow = x\n[profile\tb ]\nallow ="} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		items, err := ParseFile("f", []byte(s))
+		file, err := ParseFile("f", []byte(s))
 		if err != nil {
 			return
+		}
+		items := file.Items
+		for _, p := range file.Profiles {
+			if !profileName.MatchString(p.Name) {
+				t.Errorf("%q gives the profile %q", s, p.Name)
+			}
+			for _, it := range p.Items {
+				if !strings.HasPrefix(it.Origin, "profile "+p.Name+" (f:") {
+					t.Errorf("origin %q", it.Origin)
+				}
+				it.Origin = "f:"
+				items = append(items, it)
+			}
 		}
 		for _, it := range items {
 			if _, ok := Lookup(it.Key); !ok || strings.ContainsAny(it.Value, "\x00\n\r") || it.Value != strings.TrimSpace(it.Value) {

@@ -1,4 +1,4 @@
-// The user's file: "key = value" lines.
+// The user's file: "key = value" lines, and profiles of such lines.
 
 package config
 
@@ -17,38 +17,48 @@ const FileName = "config"
 
 const maxFile = 1 << 20
 
+// A File is what the user's file says: the settings that always hold, and
+// those that hold when their profile is chosen.
+type File struct {
+	Items    []Item
+	Profiles []Profile
+}
+
 // ReadFile reads the user's file. A file that is not there is empty.
-func ReadFile(path string) ([]Item, error) {
+func ReadFile(path string) (File, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return File{}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w", err)
+		return File{}, fmt.Errorf("read configuration: %w", err)
 	}
 	// Whoever can write the file decides what a sandbox may do.
 	if !info.Mode().IsRegular() {
-		return nil, &Error{Origin: path, Text: "the configuration is not a regular file", Fix: "move it away"}
+		return File{}, &Error{Origin: path, Text: "the configuration is not a regular file", Fix: "move it away"}
 	}
 	if info.Mode().Perm()&0o002 != 0 {
-		return nil, &Error{Origin: path, Text: "other users can write this file", Fix: "run: chmod o-w " + path}
+		return File{}, &Error{Origin: path, Text: "other users can write this file", Fix: "run: chmod o-w " + path}
 	}
 	if info.Size() > maxFile {
-		return nil, &Error{Origin: path, Text: "the file is longer than 1 MiB", Fix: "shorten it"}
+		return File{}, &Error{Origin: path, Text: "the file is longer than 1 MiB", Fix: "shorten it"}
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w", err)
+		return File{}, fmt.Errorf("read configuration: %w", err)
 	}
 	return ParseFile(path, data)
 }
 
 // ParseFile reads the text of a file that is called name in errors. Comments
-// are lines that begin with "#"; "key =" alone empties what came before.
-func ParseFile(name string, data []byte) ([]Item, error) {
-	var items []Item
+// are lines that begin with "#"; "key =" alone empties what came before. A line
+// "[profile NAME]" begins a profile, which goes on to the next one.
+func ParseFile(name string, data []byte) (File, error) {
+	var f File
 	var errs errorList
-	seen := map[string]int{}
+	seen := map[string]int{} // in the section
+	begun := map[string]int{}
+	items, profile := &f.Items, ""
 	for n, line := range strings.Split(string(data), "\n") {
 		at := fmt.Sprintf("%s:%d", name, n+1)
 		line = strings.TrimSpace(line)
@@ -56,18 +66,40 @@ func ParseFile(name string, data []byte) ([]Item, error) {
 			continue
 		}
 		bad := func(text, fix string) { errs.add(&Error{Origin: at, Text: text, Fix: fix}) }
+		if !utf8.ValidString(line) || strings.IndexFunc(line, func(r rune) bool { return !unicode.IsPrint(r) && r != '\t' }) >= 0 {
+			bad("the line holds a character that is not printable", "retype it as plain text")
+			continue
+		}
+		if line[0] == '[' {
+			// What follows is this profile's, whatever is wrong with its name.
+			var err error
+			seen = map[string]int{}
+			if profile, err = section(line); err != nil {
+				bad(err.Error(), "write [profile NAME], with a NAME of a-z, 0-9, - and _")
+			} else if begun[profile] != 0 {
+				bad(fmt.Sprintf("profile %s begins again, after line %d", profile, begun[profile]), "put its settings together")
+			}
+			begun[profile] = n + 1
+			f.Profiles = append(f.Profiles, Profile{Name: profile})
+			items = &f.Profiles[len(f.Profiles)-1].Items
+			continue
+		}
+		origin := at
+		if len(f.Profiles) > 0 {
+			origin = fmt.Sprintf("profile %s (%s)", profile, at)
+		}
 		key, value, ok := strings.Cut(line, "=")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 		o, known := Lookup(key)
 		switch {
-		case !utf8.ValidString(line) || strings.IndexFunc(line, func(r rune) bool { return !unicode.IsPrint(r) && r != '\t' }) >= 0:
-			bad("the line holds a character that is not printable", "retype it as plain text")
 		case !ok:
 			bad(fmt.Sprintf("%q is not a setting", line), "write key = value")
 		case !known:
 			bad(fmt.Sprintf("key %q is unknown", key), suggest(key, fileKeys(), "remove the line"))
 		case !o.In(InFile):
 			bad(fmt.Sprintf("%s can't be set in a file", key), "use --"+o.Flag())
+		case o.Key == profileKey && len(f.Profiles) > 0:
+			bad("a profile can't choose a profile", "put the line before the first [profile NAME]")
 		case strings.Contains(value, " #") || strings.HasPrefix(value, "#"):
 			bad("a comment can't follow a value", "give the comment a line of its own")
 		case o.Kind != List && value != "" && seen[key] != 0:
@@ -78,10 +110,18 @@ func ParseFile(name string, data []byte) ([]Item, error) {
 			if value != "" {
 				seen[key] = n + 1
 			}
-			items = append(items, Item{Key: key, Value: value, Origin: at})
+			it := Item{Key: key, Value: value, Origin: origin}
+			// A profile may go unused for long: its values are judged now.
+			if len(f.Profiles) > 0 {
+				if err := o.check(it); err != nil {
+					errs.add(err)
+					continue
+				}
+			}
+			*items = append(*items, it)
 		}
 	}
-	return items, errs.join()
+	return f, errs.join()
 }
 
 func fileKeys() []string {

@@ -27,11 +27,15 @@ type Use uint
 
 const (
 	UseRun Use = 1 << iota
+	UseUp
 	UseBuild
 	UseGate // gate up
+	UseDoctor
 
-	// UseImages is for whatever stands on the images.
-	UseImages = UseRun | UseBuild | UseGate
+	// UseStart is for whatever starts a sandbox, and UseImages for whatever
+	// stands on the images.
+	UseStart  = UseRun | UseUp
+	UseImages = UseStart | UseBuild | UseGate
 )
 
 // A Source says where an option may be set.
@@ -53,9 +57,8 @@ type Option struct {
 	// Default is the built-in value. Defaults live here and nowhere else, or
 	// the environment would beat a file by accident.
 	Default string
-	// Values are the only ones that are accepted; Later are those that are
-	// known and come in a later version, and Values may then be empty.
-	Values, Later []string
+	// Values are the only ones that are accepted.
+	Values []string
 	// Bare is the value of a flag that may stand without one.
 	Bare string
 	// Source says where it may be set; 0 is anywhere.
@@ -71,22 +74,30 @@ type Option struct {
 
 // Options is the table of all settings, in the order of the help.
 var Options = []Option{
-	{Key: "allow", Kind: List, Widens: true, Use: UseRun | UseGate, Topic: "network", Arg: "HOST",
+	{Key: "allow", Kind: List, Widens: true, Use: UseStart | UseGate, Topic: "network", Arg: "HOST",
 		Usage: "let HOST through: a host, .DOMAIN (and all below it), an address or range; :PORT where it is neither 80 nor 443; repeat for more"},
-	{Key: "allow_private", Kind: List, Source: InFile | InFlag, Widens: true, Use: UseRun | UseGate, Topic: "network", Arg: "HOST",
+	{Key: "allow_private", Kind: List, Source: InFile | InFlag, Widens: true, Use: UseStart | UseGate, Topic: "network", Arg: "HOST",
 		Usage: "as --allow, and HOST may lead to a private or loopback address"},
-	{Key: "net", Default: "gated", Values: []string{"gated", "none"}, Later: []string{"unix", "host"}, Widens: true, Use: UseRun, Topic: "network", Arg: "MODE",
-		Usage: "gated (hosts on the list only) or none"},
-	{Key: "gate", Widens: true, Use: UseRun, Topic: "network", Arg: "NAME",
+	{Key: "net", Values: []string{"gated", "unix", "none", "host"}, Widens: true, Use: UseStart, Topic: "network", Arg: "MODE",
+		Usage: "gated (hosts on the list only), unix (the same without a network device; the local runtime's), none, or host (local runtime only: nothing is shut)"},
+	{Key: "gate_engine", Values: []string{"squid", "builtin"}, Use: UseStart, Topic: "network", Arg: "NAME",
+		Usage: "what the gate is: squid (podman's runtime) or builtin (the local one), unless named"},
+	{Key: "gate", Widens: true, Use: UseStart, Topic: "network", Arg: "NAME",
 		Usage: "use the gate that \"gate up NAME\" made, with its list"},
-	{Key: "env", Kind: List, Widens: true, Use: UseRun, Topic: "environment", Arg: "NAME",
+	{Key: "env", Kind: List, Widens: true, Use: UseStart, Topic: "environment", Arg: "NAME",
 		Usage: "pass the variable NAME; NAME=VALUE sets a public constant that printouts show, so not for secrets; repeat for more"},
-	{Key: "ephemeral_home", Kind: Bool, Default: "false", Use: UseRun, Topic: "environment",
+	{Key: "ephemeral_home", Kind: Bool, Default: "false", Use: UseStart, Topic: "environment",
 		Usage: "a home that ends with the run, not the project's own"},
+	{Key: "fs", Default: "rw", Values: []string{"rw", "ro"}, Widens: true, Use: UseStart, Topic: "files", Arg: "MODE",
+		Usage: "mount the project rw (read-write) or ro (read-only)"},
+	{Key: "bind_harness_home", Kind: Bool, Default: "false", Source: InFile | InFlag, Widens: true, Use: UseStart, Topic: "files",
+		Usage: "let the agent write its whole directory in your home (~/.claude, ...): what it plants there, your own agent obeys later"},
 	{Key: "ca_file", Kind: Path, Widens: true, Use: UseImages, Topic: "image", Arg: "FILE",
 		Usage: "trust the CA certificates in FILE (PEM) inside, and while the image is built"},
-	{Key: "runtime", Default: "podman", Values: []string{"podman"}, Later: []string{"local"}, Widens: true, Use: UseImages, Topic: "image", Arg: "NAME",
-		Usage: "what isolates the run: podman"},
+	{Key: "runtime", Default: "podman", Values: []string{"podman", "local"}, Widens: true, Use: UseImages | UseDoctor, Topic: "runtime", Arg: "NAME",
+		Usage: "what isolates the run: podman (a container), or local (bubblewrap, no image)"},
+	{Key: "profile", Widens: true, Use: UseStart | UseDoctor, Topic: "runtime", Arg: "NAME",
+		Usage: "the settings of profile NAME, which lie over the file's own (see Configuration)"},
 	{Key: "base", Default: "docker.io/library/debian:trixie-slim", Widens: true, Use: UseImages, Topic: "image", Arg: "REF",
 		Usage: "the image that ours is built on"},
 	{Key: "node_version", Default: "", Widens: true, Use: UseImages, Topic: "image", Arg: "VERSION",

@@ -65,8 +65,6 @@ func (o Option) check(it Item) error {
 	switch {
 	case o.Kind == Bool && it.Value != "true" && it.Value != "false":
 		return bad(fmt.Sprintf("%s is %q, which is neither true nor false", o.Key, it.Value), "write true or false")
-	case slices.Contains(o.Later, it.Value):
-		return bad(fmt.Sprintf("%s %s is not available in this version", o.Key, it.Value), "use "+strings.Join(o.Values, " or "))
 	case o.Values != nil && !slices.Contains(o.Values, it.Value):
 		return bad(fmt.Sprintf("%s %q is unknown", o.Key, it.Value), "use "+strings.Join(o.Values, " or "))
 	case strings.ContainsRune(it.Value, 0):

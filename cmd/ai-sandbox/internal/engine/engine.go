@@ -16,9 +16,11 @@ import (
 	"time"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+	"ai-sandbox/cmd/ai-sandbox/internal/backend/local"
 	"ai-sandbox/cmd/ai-sandbox/internal/backend/podman"
 	"ai-sandbox/cmd/ai-sandbox/internal/cli"
 	"ai-sandbox/cmd/ai-sandbox/internal/embedded"
+	"ai-sandbox/cmd/ai-sandbox/internal/host"
 	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
 	"ai-sandbox/cmd/ai-sandbox/internal/session"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
@@ -34,6 +36,7 @@ func New(start time.Time) cli.Engine {
 		Image: e.image, Ruleset: ruleset, DryRun: dryRun, GateNet: e.gateNet,
 		Run: e.run, Refused: e.refused, Build: e.build, Clean: e.clean,
 		GateUp: e.gateUp, GateDown: e.gateDown, GateList: e.gateList, Doctor: e.doctor,
+		Detach: detached, NewSandbox: e.newSandbox, WaitReady: waitReady, WaitExit: waitExit, Exec: execIn, Down: down,
 	}
 }
 
@@ -127,8 +130,8 @@ var serviceEnv = []string{
 	"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR",
 }
 
-// open is what a verb that starts or ends something begins with: the manager, the
-// service, and what earlier commands have left behind taken away.
+// open is what a verb that starts or ends something on podman begins with: the
+// manager, the service, and what earlier commands have left behind taken away.
 func open(ctx context.Context, m cli.Machine) (*session.Manager, *podman.Client, error) {
 	mgr, err := manager(m)
 	if err != nil {
@@ -143,6 +146,17 @@ func open(ctx context.Context, m cli.Machine) (*session.Manager, *podman.Client,
 	}
 	return mgr, c, nil
 }
+
+// jail is the local runtime's backend.
+func jail(m cli.Machine) *local.Backend {
+	return local.New(local.Config{
+		Bwrap: m.Facts.Bwrap.Path, Squid: m.Facts.Squid.Path, StateDir: m.Facts.Dirs.State,
+		Entrypoint: embedded.Entrypoint, System: host.SystemMounts(),
+	})
+}
+
+// errNoImages is for what podman's runtime alone has.
+var errNoImages = errors.New("the local runtime has no images and no named gates: use --runtime podman")
 
 func connect(ctx context.Context, m cli.Machine) (*podman.Client, error) {
 	env := []string{"PATH=" + strings.Join(m.Facts.SearchPath, ":")}
@@ -180,6 +194,9 @@ func (e *engine) ensure(ctx context.Context, m cli.Machine, r cli.ImageRequest, 
 
 // build makes the images and says which they are.
 func (e *engine) build(ctx context.Context, r cli.BuildRequest) error {
+	if r.Runtime == policy.RuntimeLocal {
+		return errNoImages
+	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	_, c, err := open(ctx, r.Machine)
@@ -215,8 +232,8 @@ func (e *engine) run(ctx context.Context, r cli.RunRequest) (int, error) {
 			return 0, err
 		}
 	}
-	rep, err := e.runSession(ctx, r, signals)
-	summary(say(r.Err), rep)
+	rep, err := e.runSession(ctx, r, signals, nil)
+	summary(say(r.Err), rep, r.Policy.Net.GateName)
 	if report != nil {
 		// Who asked for a report would take its absence for something else.
 		if werr := report.write(rep); werr != nil {
@@ -236,7 +253,8 @@ func (e *engine) refused(path string, reason error) error {
 		Reason: reason.Error(), Refused: []gate.RefusedHost{}, Timings: map[string]float64{}})
 }
 
-func (e *engine) runSession(ctx context.Context, r cli.RunRequest, signals <-chan os.Signal) (session.Report, error) {
+// runSession runs one session. A sandbox's is changed by its owner just before.
+func (e *engine) runSession(ctx context.Context, r cli.RunRequest, signals <-chan os.Signal, change func(*session.Request)) (session.Report, error) {
 	failed := session.Report{Version: 1, ExitCode: session.ExitFailed, EndedBy: session.EndedByUs,
 		Refused: []gate.RefusedHost{}, Timings: map[string]float64{}}
 	fail := func(err error) (session.Report, error) {
@@ -251,31 +269,43 @@ func (e *engine) runSession(ctx context.Context, r cli.RunRequest, signals <-cha
 	if err != nil {
 		return fail(err)
 	}
-	c, err := untilSignal(ctx, signals, func(ctx context.Context) (*podman.Client, error) { return connect(ctx, r.Machine) })
-	if err != nil {
-		return fail(err)
-	}
-	plan, err := untilSignal(ctx, signals, func(ctx context.Context) (imagebuild.Plan, error) {
-		return e.ensure(ctx, r.Machine, r.Image, c, false)
-	})
-	if err != nil {
-		return fail(err)
-	}
-	p := r.Policy
-	p.Image = planned(plan)
 	req := session.Request{
-		Policy: p, Values: r.Values,
-		Project:      spec.Bind{Target: p.Workdir, Dev: r.Facts.Project.Dev, Ino: r.Facts.Project.Ino},
-		SandboxImage: plan.Sandbox.ID, GateImage: plan.Gate.ID,
+		Policy: r.Policy, Values: r.Values,
+		Project: spec.Bind{Target: r.Policy.Workdir, Dev: r.Facts.Project.Dev, Ino: r.Facts.Project.Ino},
 		Streams: backend.Streams{Stdin: r.In, Stdout: r.Out, Stderr: r.Err},
 		Signals: signals, Start: e.start,
+	}
+	var be backend.Backend
+	if r.Policy.Runtime == policy.RuntimeLocal {
+		be = jail(r.Machine)
+	} else {
+		c, err := untilSignal(ctx, signals, func(ctx context.Context) (*podman.Client, error) { return connect(ctx, r.Machine) })
+		if err != nil {
+			return fail(err)
+		}
+		plan, err := untilSignal(ctx, signals, func(ctx context.Context) (imagebuild.Plan, error) {
+			return e.ensure(ctx, r.Machine, r.Image, c, false)
+		})
+		if err != nil {
+			return fail(err)
+		}
+		im := planned(plan)
+		if p := r.Policy.Image; p.GateRef == "" {
+			im.GateRef, im.GateID = "", ""
+		}
+		req.Policy.Image = &im
+		req.SandboxImage, req.GateImage = plan.Sandbox.ID, plan.Gate.ID
+		be = c
 	}
 	if out, ok := r.Out.(*os.File); ok {
 		if t := openTerminal(r.In, out); t != nil {
 			req.Terminal = t
 		}
 	}
-	return m.Run(ctx, c, req)
+	if change != nil {
+		change(&req)
+	}
+	return m.Run(ctx, be, req)
 }
 
 // A signalError is a signal that came before there was a session.
@@ -311,8 +341,13 @@ func untilSignal[T any](ctx context.Context, signals <-chan os.Signal, f func(co
 	return v, err
 }
 
-// summary names each refused host once.
-func summary(say func(string, ...any), rep session.Report) {
+// summary names each refused host once. A named gate is one for all its sessions,
+// and what it lets through was said when it was made.
+func summary(say func(string, ...any), rep session.Report, gate string) {
+	refused, flag := "refused", "to let it through:"
+	if gate != "" {
+		refused, flag = "refused by gate "+gate+" in this time, to any session", "to let it through, make that gate anew with"
+	}
 	for _, h := range rep.Refused {
 		times := "once"
 		if h.Count > 1 {
@@ -323,32 +358,71 @@ func summary(say func(string, ...any), rep session.Report) {
 			where = fmt.Sprintf("%s, port %d,", where, h.Port)
 		}
 		if h.AllowFlag != "" {
-			say("refused: %s %s; to let it through: %s", where, times, policy.Printable(h.AllowFlag))
+			say("%s: %s %s; %s %s", refused, where, times, flag, policy.Printable(h.AllowFlag))
 		} else {
-			say("refused: %s %s; %s", where, times, policy.Printable(h.Why))
+			say("%s: %s %s; %s", refused, where, times, policy.Printable(h.Why))
 		}
 	}
 	if rep.RefusedMore > 0 {
-		say("refused: %d requests to still other hosts", rep.RefusedMore)
+		say("%s: %d requests to still other hosts", refused, rep.RefusedMore)
 	}
 }
 
-func (e *engine) clean(ctx context.Context, mc cli.Machine) error {
+// clean reaps on the local runtime, which needs nothing for it, and on podman's
+// where that is the chosen one.
+func (e *engine) clean(ctx context.Context, mc cli.Machine, homes bool) error {
 	m, err := manager(mc)
 	if err != nil {
 		return err
 	}
-	c, err := connect(ctx, mc)
+	runtimes := []backend.Backend{jail(mc)}
+	var c *podman.Client
+	if mc.Runtime != policy.RuntimeLocal {
+		if c, err = connect(ctx, mc); err != nil {
+			return err
+		}
+		runtimes = append(runtimes, c)
+	}
+	removed := 0
+	for _, be := range runtimes {
+		n, doubt, err := m.Reap(ctx, be)
+		if err != nil {
+			return err
+		}
+		removed += n
+		for _, id := range doubt {
+			m.Say("session %s was started in another process namespace; whether it lives can't be told, so it stays", policy.Quote(id))
+		}
+		if homes {
+			n, kept, err := m.RemoveHomes(ctx, be)
+			removed += n
+			for _, h := range kept {
+				m.Say("the home %s is in use and stays", h)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	n, kept, err := m.Forget(ctx)
 	if err != nil {
 		return err
 	}
-	removed, doubt, err := m.Reap(ctx, c)
-	if err != nil {
-		return err
+	removed += n
+	for _, r := range kept {
+		m.Say("sandbox %s has ended, and its workspace %s stays until: ai-sandbox down %s", r.ID, policy.Quote(r.Workspace.Path), r.ID)
 	}
-	for _, id := range doubt {
-		m.Say("session %s was started in another process namespace; whether it lives can't be told, so it stays", policy.Quote(id))
+	if c != nil {
+		if err := strays(ctx, m, c); err != nil {
+			return err
+		}
 	}
+	fmt.Fprintf(mc.Out, "removed %d\n", removed)
+	return nil
+}
+
+// strays names containers of ours that no record knows.
+func strays(ctx context.Context, m *session.Manager, c *podman.Client) error {
 	known := map[string]bool{}
 	records, err := m.Store.List()
 	if err != nil {
@@ -368,6 +442,5 @@ func (e *engine) clean(ctx context.Context, mc cli.Machine) error {
 			m.Say("the container %s has no record here, so its owner is not known and it stays; podman rm -f %s removes it", l.Name, l.Name)
 		}
 	}
-	fmt.Fprintf(mc.Out, "removed %d\n", removed)
 	return nil
 }

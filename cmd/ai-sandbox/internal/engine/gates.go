@@ -23,6 +23,9 @@ func (e *engine) gateNet(m cli.Machine, name string) (policy.Net, error) {
 }
 
 func (e *engine) gateUp(ctx context.Context, r cli.BuildRequest, name string, net policy.Net) error {
+	if r.Runtime == policy.RuntimeLocal {
+		return errNoImages
+	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	m, c, err := open(ctx, r.Machine)

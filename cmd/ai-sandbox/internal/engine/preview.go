@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+	"ai-sandbox/cmd/ai-sandbox/internal/backend/local"
 	"ai-sandbox/cmd/ai-sandbox/internal/backend/podman"
 	"ai-sandbox/cmd/ai-sandbox/internal/cli"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
@@ -55,6 +56,9 @@ func ruleset(p policy.Policy) (string, error) {
 
 func dryRun(r cli.RunRequest) ([]cli.Section, error) {
 	p := r.Policy
+	if p.Runtime == policy.RuntimeLocal {
+		return dryRunLocal(r)
+	}
 	var out []cli.Section
 	text, err := ruleset(p)
 	if err != nil {
@@ -64,19 +68,50 @@ func dryRun(r cli.RunRequest) ([]cli.Section, error) {
 	sandbox, gateSpec, err := podman.Preview(backend.Sandbox{
 		Name: "aisb-" + policy.SessionPlaceholder, Session: policy.SessionPlaceholder,
 		Image: p.Image.RecordedID, Policy: p, ControlDir: controlDir(p),
-	}, backend.Gate{
-		Name: "aisb-gate-" + policy.SessionPlaceholder, Session: policy.SessionPlaceholder, Image: p.Image.GateID,
-		ConfigDir: "<state>/sessions/<session>/gate-0/conf", LogDir: "<state>/sessions/<session>/gate-0/log",
-		ControlDir: "<state>/sessions/<session>/gate-0/ctl",
-	})
+	}, previewGate(p))
 	if err != nil {
 		return nil, err
 	}
 	out = append(out, cli.Section{Title: "podman container of the sandbox", Text: sandbox})
-	if p.Net.Mode != policy.NetGated || p.Net.GateName != "" {
+	if p.Net.Engine != policy.EngineSquid || p.Net.GateName != "" {
 		return out, nil
 	}
 	out = append(out, cli.Section{Title: "podman container of the gate", Text: gateSpec})
+	return squidFiles(out, p)
+}
+
+// dryRunLocal is the jail's command line, and its gate's where that is squid.
+func dryRunLocal(r cli.RunRequest) ([]cli.Section, error) {
+	p := r.Policy
+	text, err := local.Preview(backend.Sandbox{
+		Name: "aisb-" + policy.SessionPlaceholder, Session: policy.SessionPlaceholder, Policy: p, ControlDir: controlDir(p),
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := []cli.Section{{Title: "bwrap command line of the sandbox", Text: text}}
+	if p.Net.Engine != policy.EngineSquid {
+		return out, nil
+	}
+	out = append(out, cli.Section{Title: "bwrap command line of the gate", Text: local.PreviewGate(previewGate(p), host.SystemMounts())})
+	return squidFiles(out, p)
+}
+
+// previewGate is the session's own squid gate.
+func previewGate(p policy.Policy) backend.Gate {
+	const dir = "<runtime>/<session>/gate-0/"
+	g := backend.Gate{
+		Name: "aisb-gate-" + policy.SessionPlaceholder, Session: policy.SessionPlaceholder,
+		ConfigDir: dir + "conf", LogDir: "<state>/sessions/<session>/gate-0/log", ControlDir: dir + "ctl",
+	}
+	if p.Image != nil {
+		g.Image = p.Image.GateID
+	}
+	return g
+}
+
+// squidFiles adds the gate's configuration.
+func squidFiles(out []cli.Section, p policy.Policy) ([]cli.Section, error) {
 	front, peek := standIns(p.Net)
 	files, err := gate.Files(gate.Config{Allow: p.Net.Allow, AllowPrivate: p.Net.AllowPrivate, FrontPort: front, PeekPort: peek,
 		Nonce: "NONCE", PolicyHash: session.PolicyHash(p.Net)})
@@ -106,6 +141,9 @@ func controlDir(p policy.Policy) string {
 
 // doctor asks podman's service, and looks at what was recorded of the images.
 func (e *engine) doctor(ctx context.Context, m cli.Machine) []host.Verdict {
+	if m.Runtime == policy.RuntimeLocal {
+		return nil // host has looked at all of it
+	}
 	service := host.Verdict{Name: "podman service"}
 	image := host.Verdict{Name: "images"}
 	_, c, err := open(ctx, m)

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"ai-sandbox/policy"
 )
 
 // MinPodman is the first major version of podman that is good enough.
@@ -28,14 +30,17 @@ type Verdict struct {
 	Detail string
 	// Fix is a command that would help, or "".
 	Fix string
+	// Info: a problem is told and fails nothing, since it is another runtime's
+	// than the chosen one.
+	Info bool
 }
 
 // OK tells whether nothing is wrong.
 func (v Verdict) OK() bool { return v.Problem == "" }
 
-// Problems returns the verdicts that are not OK.
+// Problems returns the verdicts that are not OK and not for information alone.
 func Problems(list []Verdict) []Verdict {
-	return slices.DeleteFunc(slices.Clone(list), Verdict.OK)
+	return slices.DeleteFunc(slices.Clone(list), func(v Verdict) bool { return v.OK() || v.Info })
 }
 
 // CheckProject judges where ai-sandbox was started: what no run, and no
@@ -48,28 +53,89 @@ func CheckProject(f Facts) []Verdict {
 	}
 }
 
-// Check judges everything that a run on podman's runtime needs. Facts without
-// Tools have no verdict on those.
-func Check(f Facts) []Verdict {
+// Check judges everything that a run on a runtime needs. Facts without that
+// runtime's programs (see ProbeTools) have no verdict on those.
+func Check(f Facts, runtime string) []Verdict {
 	out := CheckProject(f)
-	out = append(out,
-		Verdict{Name: "user", Detail: fmt.Sprintf("%s (uid %d)", quote(f.User), f.UID),
-			Problem: when(f.UID == 0, "podman's runtime must not run as root; start ai-sandbox as a normal user")},
-		Verdict{Name: "service", Detail: "the user's own podman", Problem: when(f.RemoteEnv != "",
+	switch runtime {
+	case policy.RuntimePodman:
+		out = append(out, checkPodman(f)...)
+	case policy.RuntimeLocal:
+		out = append(out, checkLocal(f)...)
+	default:
+		out = append(out, Verdict{Name: "runtime", Problem: fmt.Sprintf("runtime %s is not known; use podman or local", quote(runtime))})
+	}
+	return withoutFix(out)
+}
+
+// Doctor is Check, and for information what the other runtime lacks.
+func Doctor(f Facts, runtime string) []Verdict {
+	out := Check(f, runtime)
+	var other []Verdict
+	switch runtime {
+	case policy.RuntimePodman:
+		other = append(checkLocal(f), CheckSquid(f))
+	case policy.RuntimeLocal:
+		squid := CheckSquid(f)
+		squid.Info = true // of the one gate engine, and not the usual one
+		out = append(out, squid)
+		other = checkPodman(f)
+	}
+	for _, v := range other {
+		// What is well with both is told once.
+		if v.OK() && slices.ContainsFunc(out, func(o Verdict) bool { return o.Name == v.Name }) {
+			continue
+		}
+		v.Info = true
+		out = append(out, v)
+	}
+	return withoutFix(out)
+}
+
+// withoutFix leaves a fix only where there is something to mend.
+func withoutFix(list []Verdict) []Verdict {
+	for i := range list {
+		if list[i].OK() {
+			list[i].Fix = ""
+		}
+	}
+	return list
+}
+
+// checkPodman is what podman's runtime needs.
+func checkPodman(f Facts) []Verdict {
+	out := []Verdict{
+		{Name: "user", Detail: userDetail(f),
+			Problem: when(f.UID == 0, "podman's runtime must not run as root; start ai-sandbox as a normal user, or choose another runtime with --runtime local")},
+		{Name: "project path", Detail: "podman can mount it",
+			Problem: when(strings.Contains(f.Project.Path, ":"), "project path %s holds a \":\", which podman can't mount; rename the directory", quote(f.Project.Path))},
+		{Name: "service", Detail: "the user's own podman", Problem: when(f.RemoteEnv != "",
 			"%s points at another podman service, which can't be trusted to enforce anything here; unset %s", f.RemoteEnv, f.RemoteEnv),
 			Fix: "unset " + f.RemoteEnv},
 		runtimeDir(f),
-	)
-	if f.Tools {
+	}
+	if f.Tools[policy.RuntimePodman] {
 		out = append(out, podman(f), pasta(f), subIDVerdict(f))
 	}
-	for i := range out {
-		if out[i].OK() {
-			out[i].Fix = ""
+	return out
+}
+
+// checkLocal is what the local runtime needs.
+func checkLocal(f Facts) []Verdict {
+	out := []Verdict{
+		{Name: "user", Detail: userDetail(f)},
+		localRuntimeDir(f),
+	}
+	if f.Tools[policy.RuntimeLocal] {
+		out = append(out, bubblewrap(f))
+		if bubblewrap(f).OK() {
+			out = append(out, userNamespace(f))
 		}
 	}
 	return out
 }
+
+func userDetail(f Facts) string { return fmt.Sprintf("%s (uid %d)", quote(f.User), f.UID) }
 
 func podman(f Facts) Verdict {
 	v := Verdict{Name: "podman", Detail: quote(f.Podman.Path) + " " + quote(f.Podman.Version), Fix: "sudo apt-get install podman"}
@@ -122,6 +188,86 @@ func count(n int) string {
 	return strconv.Itoa(n)
 }
 
+// MinBubblewrap is the first version with --disable-userns: 0.8.
+const MinBubblewrap = 8
+
+func bubblewrap(f Facts) Verdict {
+	b := f.Bwrap
+	v := Verdict{Name: "bubblewrap", Detail: quote(b.Path) + " " + quote(b.Version), Fix: "sudo apt-get install bubblewrap"}
+	const other = "or choose another runtime with --runtime podman"
+	var major, minor int
+	n, _ := fmt.Sscanf(b.Version, "%d.%d", &major, &minor)
+	switch {
+	case b.Path == "":
+		v.Problem = "bubblewrap is not installed; install it, " + other
+	case b.Err != "":
+		v.Problem = fmt.Sprintf("bubblewrap does not say its version (%s); repair it, %s", b.Err, other)
+	case n < 2 || major == 0 && minor < MinBubblewrap:
+		v.Problem = fmt.Sprintf("bubblewrap is %s, and 0.8 or later is needed; install a newer one, %s", quote(b.Version), other)
+	case b.Setuid:
+		// Such a one makes namespaces that belong to root: it can't switch off
+		// those below (bwrap(1), --disable-userns), and nobody can look into them.
+		v.Problem = fmt.Sprintf("bubblewrap at %s is setuid, and then can't keep a command from making namespaces of its own; take the bit away", quote(b.Path))
+		v.Fix = "sudo chmod u-s " + b.Path
+	}
+	return v
+}
+
+// appArmorFix lets bubblewrap, and no other program, make user namespaces.
+const appArmorFix = `printf 'abi <abi/4.0>,\ninclude <tunables/global>\nprofile bwrap %s flags=(unconfined) {\n  userns,\n}\n' | sudo tee /etc/apparmor.d/bwrap && sudo apparmor_parser -r /etc/apparmor.d/bwrap`
+
+// userNamespace judges whether bubblewrap has made a jail just now, and names
+// what is in the way if it has not.
+func userNamespace(f Facts) Verdict {
+	v := Verdict{Name: "user namespace", Detail: "bubblewrap makes one"}
+	k := f.Kernel
+	why := func(format string, a ...any) string {
+		return fmt.Sprintf(format, a...) + " (bubblewrap says: " + quote(f.Bwrap.Refused) + ")"
+	}
+	switch {
+	case f.Bwrap.Refused == "":
+	case k.MaxUserNS == "0":
+		v.Fix = "sudo sysctl user.max_user_namespaces=15000"
+		v.Problem = why("user.max_user_namespaces is 0, so nobody can make a user namespace; raise it with: %s", v.Fix)
+	case k.UnprivilegedClone == "0" && f.UID != 0:
+		v.Fix = "sudo sysctl kernel.unprivileged_userns_clone=1"
+		v.Problem = why("kernel.unprivileged_userns_clone is 0, so only root can make a user namespace; allow it with: %s", v.Fix)
+	case k.AppArmorRestricts == "1":
+		v.Fix = fmt.Sprintf(appArmorFix, f.Bwrap.Path)
+		v.Problem = why("AppArmor keeps bubblewrap from making a user namespace (kernel.apparmor_restrict_unprivileged_userns is 1); give it a profile that allows it, as ai-sandbox doctor shows, or set that to 0")
+	default:
+		v.Problem = why("bubblewrap can't make a user namespace here; where this is a container or a VM, its own settings forbid it: run ai-sandbox outside of it, or allow it there")
+	}
+	return v
+}
+
+// CheckSquid judges the squid that the local runtime's gate may be, instead of
+// the builtin one.
+func CheckSquid(f Facts) Verdict {
+	v := Verdict{Name: "squid", Detail: quote(f.Squid.Path) + " with OpenSSL", Fix: "sudo apt-get install squid-openssl"}
+	switch {
+	case f.Squid.Path == "":
+		v.Problem = "squid is not installed at " + SquidPath + "; install squid-openssl, or use --gate-engine builtin"
+	case f.Squid.Err != "":
+		v.Problem = fmt.Sprintf("squid does not say what it can do (%s); repair it, or use --gate-engine builtin", f.Squid.Err)
+	case !f.Squid.OpenSSL:
+		v.Problem = "squid has no OpenSSL, without which it can't see a TLS server's name; install squid-openssl in its place, or use --gate-engine builtin"
+	}
+	return withoutFix([]Verdict{v})[0]
+}
+
+// localRuntimeDir: podman's needs one, the local runtime makes do without.
+func localRuntimeDir(f Facts) Verdict {
+	if f.Dirs.XDGRuntime == "" {
+		return Verdict{Name: "runtime directory", Detail: "none; " + quote(f.Dirs.Runtime()) + " is used"}
+	}
+	v := runtimeDir(f)
+	if !v.OK() {
+		v.Problem, v.Fix = v.Problem+", or unset it", "unset XDG_RUNTIME_DIR"
+	}
+	return v
+}
+
 func runtimeDir(f Facts) Verdict {
 	v := Verdict{Name: "runtime directory", Detail: quote(f.Dirs.XDGRuntime), Fix: "sudo loginctl enable-linger " + f.User}
 	dir := "/run/user/" + strconv.Itoa(f.UID)
@@ -171,8 +317,6 @@ func projectProblem(f Facts) string {
 		return "" // there is none
 	case p == "/":
 		return "the project would be /, the whole machine; " + elsewhere
-	case strings.Contains(p, ":"):
-		return fmt.Sprintf("project path %s holds a \":\", which podman can't mount; rename the directory", q)
 	case !utf8.ValidString(p):
 		return fmt.Sprintf("project path %s is not valid UTF-8; rename the directory", q)
 	case !filepath.IsAbs(f.Home):
@@ -209,6 +353,9 @@ func projectProblem(f Facts) string {
 		{f.Dirs.Config, "configuration"}, {f.Dirs.State, "state"}, {f.Dirs.Cache, "cache"},
 		{f.Dirs.XDGRuntime, "runtime directory"}, {f.Dirs.Store, "podman store"},
 	} {
+		if own.dir == f.Dirs.State && p == f.Workspace {
+			continue // made for this run, beside everything else
+		}
 		if len(f.Steered) == 0 && overlap(p, own.dir) { // else that is said already
 			return fmt.Sprintf("the project %s and ai-sandbox's %s %s lie in one another; %s", q, own.what, quote(own.dir), elsewhere)
 		}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ai-sandbox/policy"
 )
 
 // good are the facts of an ordinary Debian 13.
@@ -19,7 +21,10 @@ func good() Facts {
 			XDGRuntime: "/run/user/1000", RuntimeMode: fs.ModeDir | 0o700, RuntimeOwner: 1000,
 			Store: "/home/dev/.local/share/containers",
 		},
-		SubUIDs: 65536, SubGIDs: 65536, Tools: true,
+		SubUIDs: 65536, SubGIDs: 65536,
+		Tools:  map[string]bool{policy.RuntimePodman: true, policy.RuntimeLocal: true},
+		Bwrap:  Tool{Path: "/usr/bin/bwrap", Version: "0.11.0"},
+		Squid:  Tool{Path: SquidPath, OpenSSL: true},
 		Podman: Tool{Path: "/usr/bin/podman", Version: "5.4.2"},
 		Pasta:  Tool{Path: "/usr/bin/pasta", MapHostLoopback: true},
 	}
@@ -37,67 +42,94 @@ func TestGood(t *testing.T) {
 		func(f *Facts) { f.Project.Path = "/tmp/x" },
 		func(f *Facts) { f.Project.Path = "/library" },
 		func(f *Facts) { f.Project = Dir{} },
-		func(f *Facts) { f.Tools, f.Podman, f.Pasta = false, Tool{}, Tool{} }, // not looked for
+		func(f *Facts) { f.Tools, f.Podman, f.Pasta, f.Bwrap = nil, Tool{}, Tool{}, Tool{} }, // not looked for
 	} {
 		f := good()
 		change(&f)
-		for _, v := range Problems(Check(f)) {
-			t.Errorf("%+v: %s", f.Project, v.Problem)
+		for _, runtime := range runtimes {
+			for _, v := range Problems(Check(f, runtime)) {
+				t.Errorf("%s: %+v: %s", runtime, f.Project, v.Problem)
+			}
 		}
 	}
 }
 
+var runtimes = []string{policy.RuntimePodman, policy.RuntimeLocal}
+
+// TestRefusals: what one runtime needs is nothing to the other.
 func TestRefusals(t *testing.T) {
 	const elsewhere = "start ai-sandbox in the directory of one project"
 	in := func(path string) func(*Facts) { return func(f *Facts) { f.Project.Path = path } }
+	const podman, local, both = policy.RuntimePodman, policy.RuntimeLocal, ""
 	for _, tc := range []struct {
-		change func(*Facts)
-		want   string
+		runtime string // the one that refuses
+		change  func(*Facts)
+		want    string
 	}{
-		{func(f *Facts) { f.UID, f.Project.Owner, f.Dirs.RuntimeOwner = 0, 0, 0 }, "podman's runtime must not run as root; start ai-sandbox as a normal user"},
-		{func(f *Facts) { f.OS = "darwin" }, "ai-sandbox needs Linux, and this is darwin; run it in a Linux machine or VM"},
-		{func(f *Facts) { f.Podman = Tool{} }, "podman is not installed; install podman 5 or later, or choose another runtime with --runtime local"},
-		{func(f *Facts) { f.Podman.Version = "4.3.1" }, "podman is 4.3.1, and 5 or later is needed; install a newer one, or choose another runtime with --runtime local"},
-		{func(f *Facts) { f.Podman.Version = "5x" }, "podman is 5x, and 5 or later is needed; install a newer one, or choose another runtime with --runtime local"},
-		{func(f *Facts) { f.Podman.Err = "exit status 1" }, "podman does not say its version (exit status 1); repair it, or choose another runtime with --runtime local"},
-		{func(f *Facts) { f.Pasta = Tool{} }, "pasta is not installed; install passt of 2024-08 or later"},
-		{func(f *Facts) { f.Pasta.MapHostLoopback = false }, "pasta has no --map-host-loopback; install passt of 2024-08 or later"},
-		{func(f *Facts) { f.SubUIDs = 0 }, "user dev has no range of subordinate ids in /etc/subuid and /etc/subgid; add one with: sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 dev"},
-		{func(f *Facts) { f.SubGIDs = 1000 }, "user dev has fewer than 65536 subordinate ids in /etc/subuid or /etc/subgid; add some with: sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 dev"},
-		{func(f *Facts) { f.RemoteEnv = "CONTAINER_HOST" }, "CONTAINER_HOST points at another podman service, which can't be trusted to enforce anything here; unset CONTAINER_HOST"},
-		{func(f *Facts) { f.Dirs.XDGRuntime = "" }, "XDG_RUNTIME_DIR is not set, and podman needs it; log in as this user, or make /run/user/1000 exist (sudo loginctl enable-linger dev) and export it"},
-		{func(f *Facts) { f.Dirs.RuntimeMode = 0 }, "XDG_RUNTIME_DIR /run/user/1000 is not a directory; make it (sudo loginctl enable-linger dev) or point the variable at /run/user/1000"},
-		{func(f *Facts) { f.Dirs.RuntimeMode |= 0o007 }, "XDG_RUNTIME_DIR /run/user/1000 is open to other users; point the variable at /run/user/1000"},
-		{func(f *Facts) { f.Steered = []string{"XDG_CONFIG_HOME"} }, "XDG_CONFIG_HOME must be absolute and outside the project, or a sandboxed command could rewrite what ai-sandbox obeys; point it elsewhere"},
+		{podman, func(f *Facts) { f.UID, f.Project.Owner, f.Dirs.RuntimeOwner = 0, 0, 0 }, "podman's runtime must not run as root; start ai-sandbox as a normal user, or choose another runtime with --runtime local"},
+		{both, func(f *Facts) { f.OS = "darwin" }, "ai-sandbox needs Linux, and this is darwin; run it in a Linux machine or VM"},
+		{podman, func(f *Facts) { f.Podman = Tool{} }, "podman is not installed; install podman 5 or later, or choose another runtime with --runtime local"},
+		{podman, func(f *Facts) { f.Podman.Version = "4.3.1" }, "podman is 4.3.1, and 5 or later is needed; install a newer one, or choose another runtime with --runtime local"},
+		{podman, func(f *Facts) { f.Podman.Version = "5x" }, "podman is 5x, and 5 or later is needed; install a newer one, or choose another runtime with --runtime local"},
+		{podman, func(f *Facts) { f.Podman.Err = "exit status 1" }, "podman does not say its version (exit status 1); repair it, or choose another runtime with --runtime local"},
+		{podman, func(f *Facts) { f.Pasta = Tool{} }, "pasta is not installed; install passt of 2024-08 or later"},
+		{podman, func(f *Facts) { f.Pasta.MapHostLoopback = false }, "pasta has no --map-host-loopback; install passt of 2024-08 or later"},
+		{podman, func(f *Facts) { f.SubUIDs = 0 }, "user dev has no range of subordinate ids in /etc/subuid and /etc/subgid; add one with: sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 dev"},
+		{podman, func(f *Facts) { f.SubGIDs = 1000 }, "user dev has fewer than 65536 subordinate ids in /etc/subuid or /etc/subgid; add some with: sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 dev"},
+		{podman, func(f *Facts) { f.RemoteEnv = "CONTAINER_HOST" }, "CONTAINER_HOST points at another podman service, which can't be trusted to enforce anything here; unset CONTAINER_HOST"},
+		{podman, func(f *Facts) { f.Dirs.XDGRuntime = "" }, "XDG_RUNTIME_DIR is not set, and podman needs it; log in as this user, or make /run/user/1000 exist (sudo loginctl enable-linger dev) and export it"},
+		{podman, func(f *Facts) { f.Dirs.RuntimeMode = 0 }, "XDG_RUNTIME_DIR /run/user/1000 is not a directory; make it (sudo loginctl enable-linger dev) or point the variable at /run/user/1000"},
+		{podman, func(f *Facts) { f.Dirs.RuntimeMode |= 0o007 }, "XDG_RUNTIME_DIR /run/user/1000 is open to other users; point the variable at /run/user/1000"},
+		{both, func(f *Facts) { f.Steered = []string{"XDG_CONFIG_HOME"} }, "XDG_CONFIG_HOME must be absolute and outside the project, or a sandboxed command could rewrite what ai-sandbox obeys; point it elsewhere"},
 
-		{in("/"), "the project would be /, the whole machine; " + elsewhere},
-		{in("/home/dev/a:b"), `project path /home/dev/a:b holds a ":", which podman can't mount; rename the directory`},
-		{in("/home/dev/\xff"), `project path "/home/dev/\xff" is not valid UTF-8; rename the directory`},
-		{in("/home/dev"), "the project would be your home /home/dev, with everything in it; " + elsewhere},
-		{in("/home"), "the project would be /home, which holds your home; " + elsewhere},
-		{func(f *Facts) { f.PasswdHome, f.Project.Path = "/data/dev", "/data/dev" }, "the project would be your home /data/dev, with everything in it; " + elsewhere},
-		{func(f *Facts) { f.Home = "" }, "HOME is not an absolute path; set it to your home directory"},
-		{in("/home/dev/.ssh/x"), "the project would be /home/dev/.ssh/x, which holds credentials; " + elsewhere},
-		{in("/home/dev/.config"), "the project would be /home/dev/.config, which holds the settings of every program; " + elsewhere},
-		{in("/etc"), "the project would be /etc, in the system's /etc; " + elsewhere},
-		{in("/etc/x"), "the project would be /etc/x, in the system's /etc; " + elsewhere},
-		{in("/var"), "the project would be /var, a directory of the system; " + elsewhere},
-		{in("/tmp"), "the project would be /tmp, a directory of the system; " + elsewhere},
-		{in("/home/dev/.config/ai-sandbox"), "the project /home/dev/.config/ai-sandbox and ai-sandbox's configuration /home/dev/.config/ai-sandbox lie in one another; " + elsewhere},
-		{in("/home/dev/.local/state/ai-sandbox/x"), "the project /home/dev/.local/state/ai-sandbox/x and ai-sandbox's state /home/dev/.local/state/ai-sandbox lie in one another; " + elsewhere},
-		{func(f *Facts) { f.Dirs.State = "/srv/shop/state/ai-sandbox"; f.Project.Path = "/srv/shop" }, "the project /srv/shop and ai-sandbox's state /srv/shop/state/ai-sandbox lie in one another; " + elsewhere},
-		{in("/run/user/1000/x"), "the project /run/user/1000/x and ai-sandbox's runtime directory /run/user/1000 lie in one another; " + elsewhere},
-		{in("/home/dev/.local/share/containers"), "the project /home/dev/.local/share/containers and ai-sandbox's podman store /home/dev/.local/share/containers lie in one another; " + elsewhere},
-		{func(f *Facts) { f.Project.Owner = 1001 }, "the project /home/dev/shop belongs to another user (uid 1001); " + elsewhere + " of your own"},
+		{both, in("/"), "the project would be /, the whole machine; " + elsewhere},
+		{podman, in("/home/dev/a:b"), `project path /home/dev/a:b holds a ":", which podman can't mount; rename the directory`},
+		{both, in("/home/dev/\xff"), `project path "/home/dev/\xff" is not valid UTF-8; rename the directory`},
+		{both, in("/home/dev"), "the project would be your home /home/dev, with everything in it; " + elsewhere},
+		{both, in("/home"), "the project would be /home, which holds your home; " + elsewhere},
+		{both, func(f *Facts) { f.PasswdHome, f.Project.Path = "/data/dev", "/data/dev" }, "the project would be your home /data/dev, with everything in it; " + elsewhere},
+		{both, func(f *Facts) { f.Home = "" }, "HOME is not an absolute path; set it to your home directory"},
+		{both, in("/home/dev/.ssh/x"), "the project would be /home/dev/.ssh/x, which holds credentials; " + elsewhere},
+		{both, in("/home/dev/.config"), "the project would be /home/dev/.config, which holds the settings of every program; " + elsewhere},
+		{both, in("/etc"), "the project would be /etc, in the system's /etc; " + elsewhere},
+		{both, in("/etc/x"), "the project would be /etc/x, in the system's /etc; " + elsewhere},
+		{both, in("/var"), "the project would be /var, a directory of the system; " + elsewhere},
+		{both, in("/tmp"), "the project would be /tmp, a directory of the system; " + elsewhere},
+		{both, in("/home/dev/.config/ai-sandbox"), "the project /home/dev/.config/ai-sandbox and ai-sandbox's configuration /home/dev/.config/ai-sandbox lie in one another; " + elsewhere},
+		{both, in("/home/dev/.local/state/ai-sandbox/x"), "the project /home/dev/.local/state/ai-sandbox/x and ai-sandbox's state /home/dev/.local/state/ai-sandbox lie in one another; " + elsewhere},
+		{both, func(f *Facts) { f.Dirs.State = "/srv/shop/state/ai-sandbox"; f.Project.Path = "/srv/shop" }, "the project /srv/shop and ai-sandbox's state /srv/shop/state/ai-sandbox lie in one another; " + elsewhere},
+		{both, in("/run/user/1000/x"), "the project /run/user/1000/x and ai-sandbox's runtime directory /run/user/1000 lie in one another; " + elsewhere},
+		{both, in("/home/dev/.local/share/containers"), "the project /home/dev/.local/share/containers and ai-sandbox's podman store /home/dev/.local/share/containers lie in one another; " + elsewhere},
+		{both, func(f *Facts) { f.Project.Owner = 1001 }, "the project /home/dev/shop belongs to another user (uid 1001); " + elsewhere + " of your own"},
+
+		{local, func(f *Facts) { f.Bwrap = Tool{} }, "bubblewrap is not installed; install it, or choose another runtime with --runtime podman"},
+		{local, func(f *Facts) { f.Bwrap.Err = "exit status 1" }, "bubblewrap does not say its version (exit status 1); repair it, or choose another runtime with --runtime podman"},
+		{local, func(f *Facts) { f.Bwrap.Version = "0.7.0" }, "bubblewrap is 0.7.0, and 0.8 or later is needed; install a newer one, or choose another runtime with --runtime podman"},
+		{local, func(f *Facts) { f.Bwrap.Version = "x" }, "bubblewrap is x, and 0.8 or later is needed; install a newer one, or choose another runtime with --runtime podman"},
+		{local, func(f *Facts) { f.Bwrap.Setuid = true }, "bubblewrap at /usr/bin/bwrap is setuid, and then can't keep a command from making namespaces of its own; take the bit away"},
+		{local, func(f *Facts) { f.Bwrap.Refused = "no" }, "bubblewrap can't make a user namespace here; where this is a container or a VM, its own settings forbid it: run ai-sandbox outside of it, or allow it there (bubblewrap says: no)"},
+		{local, func(f *Facts) { f.Bwrap.Refused, f.Kernel.MaxUserNS = "no", "0" }, "user.max_user_namespaces is 0, so nobody can make a user namespace; raise it with: sudo sysctl user.max_user_namespaces=15000 (bubblewrap says: no)"},
+		{local, func(f *Facts) { f.Bwrap.Refused, f.Kernel.UnprivilegedClone = "no", "0" }, "kernel.unprivileged_userns_clone is 0, so only root can make a user namespace; allow it with: sudo sysctl kernel.unprivileged_userns_clone=1 (bubblewrap says: no)"},
+		{local, func(f *Facts) { f.Bwrap.Refused, f.Kernel.AppArmorRestricts = "no", "1" }, "AppArmor keeps bubblewrap from making a user namespace (kernel.apparmor_restrict_unprivileged_userns is 1); give it a profile that allows it, as ai-sandbox doctor shows, or set that to 0 (bubblewrap says: no)"},
+		{local, func(f *Facts) { f.Dirs.RuntimeMode |= 0o007 }, "XDG_RUNTIME_DIR /run/user/1000 is open to other users; point the variable at /run/user/1000, or unset it"},
 	} {
 		f := good()
 		tc.change(&f)
-		var got []string
-		for _, v := range Problems(Check(f)) {
-			got = append(got, v.Problem)
-		}
-		if strings.Join(got, "\n") != tc.want {
-			t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), tc.want)
+		for _, runtime := range runtimes {
+			want := tc.want
+			// XDG_RUNTIME_DIR is looked at for both.
+			if tc.runtime != both && tc.runtime != runtime {
+				if want = ""; f.Dirs.XDGRuntime != "" && f.Dirs.RuntimeMode != good().Dirs.RuntimeMode {
+					continue
+				}
+			}
+			var got []string
+			for _, v := range Problems(Check(f, runtime)) {
+				got = append(got, v.Problem)
+			}
+			if strings.Join(got, "\n") != want {
+				t.Errorf("%s: got  %s\nwant %s", runtime, strings.Join(got, "\n     "), want)
+			}
 		}
 	}
 }
@@ -160,7 +192,7 @@ func scene(t *testing.T) (in Input, project, bin string) {
 		}
 	}
 	return Input{
-		Cwd: project, Home: filepath.Join(base, "home"), Tools: true,
+		Cwd: project, Home: filepath.Join(base, "home"),
 		Config: filepath.Join(base, "config"), State: filepath.Join(base, "state"), Cache: filepath.Join(base, "cache"), Runtime: filepath.Join(base, "run"),
 		Env: map[string]string{},
 	}, project, bin
@@ -196,6 +228,7 @@ func TestLookup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	f = ProbeTools(f, policy.RuntimePodman)
 	if f.Podman.Path != filepath.Join(bin, "podman") || f.Podman.Version != "5.4.2" || !f.Pasta.MapHostLoopback {
 		t.Errorf("podman %+v, pasta %+v", f.Podman, f.Pasta)
 	}
@@ -223,7 +256,7 @@ func TestVerdictsAreKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return f
+		return ProbeTools(f, policy.RuntimePodman)
 	}
 	for range 3 {
 		if f := probe(); f.Podman.Version != "5.4.2" || f.Pasta.MapHostLoopback {
@@ -265,7 +298,6 @@ func TestVerdictsAreKept(t *testing.T) {
 
 func TestProbe(t *testing.T) {
 	in, project, _ := scene(t)
-	in.Tools = false
 	link := project + "-link"
 	if err := os.Symlink(project, link); err != nil {
 		t.Fatal(err)
@@ -298,7 +330,7 @@ func TestProbe(t *testing.T) {
 	if got := strings.Join(f.Steered, " "); got != "XDG_CONFIG_HOME XDG_CACHE_HOME TMPDIR "+in.ConfigFile {
 		t.Errorf("steered %s", got)
 	}
-	if f.Podman.Path != "" || f.Tools {
+	if f.Podman.Path != "" || len(f.Tools) > 0 {
 		t.Error("programs were looked for")
 	}
 	if _, err := os.Stat(in.State); err == nil {

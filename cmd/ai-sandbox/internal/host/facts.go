@@ -31,6 +31,9 @@ type Facts struct {
 	// Project is the directory to mount: resolved once, used resolved. Its
 	// path is "" where there is none (see Input.AnyDir).
 	Project Dir
+	// Workspace is the project's path where ai-sandbox made it for this run
+	// (see Input.Workspace), or "".
+	Workspace string
 
 	Dirs Dirs
 
@@ -50,9 +53,21 @@ type Facts struct {
 	// SearchPath are the directories where helper programs may be found:
 	// absolute, not in the project, not writable by others.
 	SearchPath []string
-	// Tools is false when podman and pasta were not looked for.
-	Tools         bool
+	// Tools has the runtimes whose programs were looked for (see ProbeTools):
+	// podman's are Podman and Pasta, the local one's Bwrap and Squid.
+	Tools         map[string]bool
 	Podman, Pasta Tool
+	Bwrap, Squid  Tool
+	// Kernel is what the kernel says about user namespaces.
+	Kernel Kernel
+}
+
+// A Kernel is its settings about user namespaces, as it shows them; "" is one
+// that this kernel does not have.
+type Kernel struct {
+	MaxUserNS         string // user.max_user_namespaces
+	UnprivilegedClone string // kernel.unprivileged_userns_clone (Debian's)
+	AppArmorRestricts string // kernel.apparmor_restrict_unprivileged_userns (Ubuntu's)
 }
 
 // A Dir is a directory as it was seen when it was resolved.
@@ -75,17 +90,29 @@ type Dirs struct {
 	Store string
 }
 
-// Runtime is ai-sandbox's own runtime directory.
-func (d Dirs) Runtime() string { return filepath.Join(d.XDGRuntime, "ai-sandbox") }
+// Runtime is ai-sandbox's own runtime directory: below the user's, or below the
+// state where there is none.
+func (d Dirs) Runtime() string {
+	if d.XDGRuntime == "" {
+		return filepath.Join(d.State, "run")
+	}
+	return filepath.Join(d.XDGRuntime, "ai-sandbox")
+}
 
 // A Tool is a helper program.
 type Tool struct {
 	// Path is absolute, or "" when none was found.
 	Path string
-	// Version is what podman calls itself ("5.4.2").
+	// Version is what podman and bubblewrap call themselves ("5.4.2").
 	Version string
 	// MapHostLoopback: this pasta has --map-host-loopback.
 	MapHostLoopback bool
+	// OpenSSL: this squid is built with it.
+	OpenSSL bool
+	// Setuid: bubblewrap is installed with that bit.
+	Setuid bool
+	// Refused is what bubblewrap says where it can't make a jail, or "".
+	Refused string
 	// Err is why it could not be asked.
 	Err string
 }
@@ -101,8 +128,9 @@ type Input struct {
 	Config, State, Cache, Runtime, Home string
 	// ConfigFile is the user's configuration file.
 	ConfigFile string
-	// Tools asks for podman and pasta, which may run them once.
-	Tools bool
+	// Workspace is a directory that ai-sandbox itself has made in its state for
+	// this run: it alone may be the project there. "" is none.
+	Workspace string
 	// AnyDir is for what mounts no project: a directory that no run may mount
 	// is then no project, instead of a problem.
 	AnyDir bool
@@ -144,6 +172,9 @@ func Probe(in Input) (Facts, error) {
 		f.Dirs.RuntimeMode = info.Mode()
 		f.Dirs.RuntimeOwner = owner(info)
 	}
+	if in.Workspace != "" && f.Project.Path == in.Workspace && f.Project.Path != f.Dirs.State && within(f.Project.Path, f.Dirs.State) {
+		f.Workspace = f.Project.Path
+	}
 	if in.AnyDir && projectProblem(f) != "" {
 		f.Project = Dir{}
 	}
@@ -154,12 +185,6 @@ func Probe(in Input) (Facts, error) {
 	_, err = os.Stat("/sys/fs/selinux/enforce")
 	f.SELinux = err == nil
 	f.SearchPath = searchPath(in.Env["PATH"], f.Project.Path, f.UID)
-	if in.Tools {
-		f.Tools = true
-		f.SubUIDs = subIDs("/etc/subuid", f.User, f.UID)
-		f.SubGIDs = subIDs("/etc/subgid", f.User, f.UID)
-		probeTools(&f)
-	}
 	return f, nil
 }
 

@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"ai-sandbox/policy"
 )
 
 // systemDirs are looked through after the caller's own PATH.
@@ -63,59 +67,97 @@ func lookup(name string, dirs []string, project string, uid int) string {
 }
 
 // A verdict is what a program said about itself, kept so that a warm start does
-// not ask again. It holds for one file.
+// not ask again. It holds for one file, and Machine for what it was found on.
 type verdict struct {
 	Size, MTime     int64
 	Ino             uint64
+	Machine         string `json:",omitempty"`
 	Version         string `json:",omitempty"`
 	MapHostLoopback bool   `json:",omitempty"`
+	OpenSSL         bool   `json:",omitempty"`
 }
 
 const verdictFile = "tools.json"
 
-// probeTools finds podman and pasta and fills in what they can do, from the
-// verdicts kept in the state directory where those still hold.
-func probeTools(f *Facts) {
-	kept := map[string]verdict{}
-	file := filepath.Join(f.Dirs.State, verdictFile)
-	if data, err := os.ReadFile(file); err == nil {
-		if json.Unmarshal(data, &kept) != nil {
-			kept = map[string]verdict{} // asked anew below
+// SquidPath is where the gate's squid is started from, whatever the PATH.
+const SquidPath = "/usr/sbin/squid"
+
+// ProbeTools returns the facts with a runtime's programs looked for, and asked
+// what they can do, unless the state directory has a verdict that still holds.
+// The runtime "" stands for all.
+func ProbeTools(f Facts, runtime string) Facts {
+	f.Tools = maps.Clone(f.Tools)
+	if f.Tools == nil {
+		f.Tools = map[string]bool{}
+	}
+	k := openVerdicts(f)
+	if runtime == "" || runtime == policy.RuntimePodman {
+		f.Tools[policy.RuntimePodman] = true
+		f.SubUIDs = subIDs("/etc/subuid", f.User, f.UID)
+		f.SubGIDs = subIDs("/etc/subgid", f.User, f.UID)
+		f.Podman = k.ask(find("podman", f), "", askPodman)
+		f.Pasta = k.ask(find("pasta", f), "", askPasta)
+	}
+	if runtime == "" || runtime == policy.RuntimeLocal {
+		f.Tools[policy.RuntimeLocal] = true
+		f.Kernel = kernel("/proc/sys")
+		f.Bwrap = k.bubblewrap(f)
+		f.Squid = k.ask(lookup(filepath.Base(SquidPath), []string{filepath.Dir(SquidPath)}, f.Project.Path, f.UID), "", askSquid)
+	}
+	// Nothing may be written where the project could be the state directory.
+	if k.changed && len(f.Steered) == 0 && (f.Workspace != "" || !overlap(f.Project.Path, f.Dirs.State)) {
+		_ = keep(k.file, k.kept) // a cache: the next start asks again
+	}
+	return f
+}
+
+func find(name string, f Facts) string { return lookup(name, f.SearchPath, f.Project.Path, f.UID) }
+
+// verdicts are those that were kept, by path.
+type verdicts struct {
+	file    string
+	kept    map[string]verdict
+	changed bool
+}
+
+func openVerdicts(f Facts) *verdicts {
+	k := &verdicts{file: filepath.Join(f.Dirs.State, verdictFile), kept: map[string]verdict{}}
+	if data, err := os.ReadFile(k.file); err == nil {
+		if json.Unmarshal(data, &k.kept) != nil || k.kept == nil {
+			k.kept = map[string]verdict{} // asked anew below
 		}
 	}
-	changed := false
-	ask := func(name string, question func(path string) (verdict, error)) Tool {
-		t := Tool{Path: lookup(name, f.SearchPath, f.Project.Path, f.UID)}
-		if t.Path == "" {
-			return t
-		}
-		info, err := os.Stat(t.Path)
-		if err != nil {
+	return k
+}
+
+// ask returns what is kept of a program, if that holds for this file and machine,
+// or asks it. An error is never kept.
+func (k *verdicts) ask(path, machine string, question func(path string) (verdict, error)) Tool {
+	t := Tool{Path: path}
+	if path == "" {
+		return t
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Err = err.Error()
+		return t
+	}
+	id := verdict{Size: info.Size(), MTime: info.ModTime().UnixNano(), Machine: machine}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		id.Ino = st.Ino
+	}
+	t.Setuid = info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0
+	v, ok := k.kept[path]
+	if !ok || v.Size != id.Size || v.MTime != id.MTime || v.Ino != id.Ino || v.Machine != id.Machine {
+		if v, err = question(path); err != nil {
 			t.Err = err.Error()
 			return t
 		}
-		id := verdict{Size: info.Size(), MTime: info.ModTime().UnixNano()}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			id.Ino = st.Ino
-		}
-		v, ok := kept[t.Path]
-		if !ok || v.Size != id.Size || v.MTime != id.MTime || v.Ino != id.Ino {
-			if v, err = question(t.Path); err != nil {
-				t.Err = err.Error()
-				return t
-			}
-			v.Size, v.MTime, v.Ino = id.Size, id.MTime, id.Ino
-			kept[t.Path], changed = v, true
-		}
-		t.Version, t.MapHostLoopback = v.Version, v.MapHostLoopback
-		return t
+		v.Size, v.MTime, v.Ino, v.Machine = id.Size, id.MTime, id.Ino, id.Machine
+		k.kept[path], k.changed = v, true
 	}
-	f.Podman = ask("podman", askPodman)
-	f.Pasta = ask("pasta", askPasta)
-	// Nothing may be written where the project could be the state directory.
-	if changed && len(f.Steered) == 0 && !overlap(f.Project.Path, f.Dirs.State) {
-		_ = keep(file, kept) // a cache: the next start asks again
-	}
+	t.Version, t.MapHostLoopback, t.OpenSSL = v.Version, v.MapHostLoopback, v.OpenSSL
+	return t
 }
 
 func askPodman(path string) (verdict, error) {
@@ -146,6 +188,14 @@ func askPasta(path string) (verdict, error) {
 		return verdict{}, err
 	}
 	return verdict{MapHostLoopback: strings.Contains(out, "--map-host-loopback")}, nil
+}
+
+func askSquid(path string) (verdict, error) {
+	out, err := run(path, "-v")
+	if err != nil {
+		return verdict{}, err
+	}
+	return verdict{OpenSSL: strings.Contains(out, "--with-openssl")}, nil
 }
 
 // run runs a helper with an environment of its own, away from the project.

@@ -42,11 +42,19 @@ func (r *run) attend(ctx context.Context, up *started, late os.Signal) error {
 			switch {
 			case ok && f.Refused != nil:
 				return r.failed(&refusedError{*f.Refused})
+			case ok && f.Started:
+				if err := r.ready(); err != nil {
+					return err
+				}
+			case ok && f.ExecState != nil && r.execs != nil:
+				r.execs.state(*f.ExecState)
 			case ok && f.Exited != nil:
-				r.be.EndsSoon("aisb-" + r.id)
 				r.mark("exited")
-				r.settleGate(ctx)
-				return r.exited(*f.Exited, attached)
+				settled := make(chan struct{})
+				go r.settleGate(ctx, settled)
+				err := r.exited(*f.Exited, attached)
+				<-settled
+				return err
 			case !ok:
 				r.report.EndedBy = EndedByLoss
 				return errors.New("the sandbox was killed from outside")
@@ -88,19 +96,27 @@ func (r *run) attend(ctx context.Context, up *started, late os.Signal) error {
 	}
 }
 
-// settleGate ends the session's own gate when the command has ended, so that
-// podman finds it dead when it comes to remove it. squid does one thing after
-// the other: when it has answered a probe, it has logged what came before.
-func (r *run) settleGate(ctx context.Context) {
-	if r.gate == nil || r.gate.ctl == nil {
+// settleGate lets the squids log what came before, and ends those of the session's
+// own, while the command's last output is still on the way. squid does one thing
+// after the other: when it has answered a probe, it has logged; settled is closed
+// then.
+func (r *run) settleGate(ctx context.Context, settled chan<- struct{}) {
+	if r.gate == nil || r.gate.container == "" {
+		close(settled)
 		return
 	}
 	for _, port := range []uint16{r.gate.cfg.FrontPort, r.gate.cfg.PeekPort} {
-		// No answer means no gate, and nothing more to log.
-		_, _ = probe(ctx, port, r.gate.cfg)
+		if port != 0 { // only the front one of a named gate is known
+			// No answer means no gate, and nothing more to log.
+			_, _ = probe(ctx, port, r.gate.cfg)
+		}
 	}
-	r.be.EndsSoon("aisb-gate-" + r.id)
-	r.gate.ctl.Close()
+	close(settled)
+	if r.gate.ctl != nil {
+		// Dead before podman comes to remove it.
+		r.gate.ctl.Close()
+		_ = r.endGate() // the undoing asks again, and gets the same answer
+	}
 }
 
 // exited waits for the command's last output and fills the report in.
@@ -118,6 +134,9 @@ func (r *run) exited(e spec.Exited, attached <-chan error) error {
 		r.report.Reason = e.Error
 		return errors.New(e.Error)
 	}
+	if r.req.Hold {
+		r.report.EndedBy = EndedBySignal // there is nothing else that could
+	}
 	return nil
 }
 
@@ -133,6 +152,10 @@ func (r *run) forward(s os.Signal) error {
 func (r *run) resize(ctx context.Context, id string) {
 	cols, rows, err := r.req.Terminal.Size()
 	if err != nil || cols <= 0 || rows <= 0 {
+		return
+	}
+	if r.be.Capabilities().OwnTerminal {
+		_ = r.ctl.Send(spec.ToGuest{Resize: &spec.Resize{Cols: uint16(cols), Rows: uint16(rows)}}) //nolint:gosec // of a struct winsize
 		return
 	}
 	_ = r.be.Resize(ctx, id, cols, rows)

@@ -10,7 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	mathrand "math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +21,8 @@ import (
 
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
 	"ai-sandbox/gate"
+	"ai-sandbox/gate/builtin"
+	"ai-sandbox/gate/relay"
 	"ai-sandbox/policy"
 )
 
@@ -33,15 +37,76 @@ const (
 // errPortTaken says that somebody else listens on the gate's port.
 var errPortTaken = errors.New("another process listens on the gate's port")
 
-// A runningGate is a gate that has answered with our nonce.
+// A runningGate is a gate that has answered with our nonce, or one of our own
+// process.
 type runningGate struct {
-	container string
-	port      uint16
+	container string // "" for one of our own process
+	port      uint16 // of 127.0.0.1; 0 where it is reached over a socket alone
 	logDir    string
 	cfg       gate.Config
-	// ended is closed when the gate is gone.
+	// ended is closed when the gate is gone; nil for one that ends with us.
 	ended <-chan struct{}
-	ctl   *control
+	ctl   *control // of the session's own squids
+	// refused tells what it refused in this session.
+	refused func() (hosts []gate.RefusedHost, more int)
+}
+
+// builtinGate serves the gate from this process: it ends with us, as the
+// sandbox does.
+func (r *run) builtinGate(n policy.Net, u *undo) (*runningGate, error) {
+	g, err := builtin.New(builtin.Config{
+		Allow: n.Allow, AllowPrivate: n.AllowPrivate, Nonce: nonce(), PolicyHash: PolicyHash(n), UID: os.Getuid(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start the gate: %w", err)
+	}
+	u.push("end the gate", func(context.Context) error { return g.Close() })
+	rg := &runningGate{refused: g.Refused}
+	var l net.Listener
+	if n.Mode == policy.NetUnix {
+		l, err = r.gateSocket()
+	} else {
+		l, err = net.Listen("tcp4", "127.0.0.1:0")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start the gate: %w", err)
+	}
+	if a, ok := l.Addr().(*net.TCPAddr); ok {
+		rg.port = uint16(a.Port) //nolint:gosec // a port
+	}
+	ended := make(chan struct{})
+	rg.ended = ended
+	go func() {
+		defer close(ended)
+		_ = g.Serve(l) // its end is what counts
+	}()
+	return rg, nil
+}
+
+// gateSocket listens where the sandbox finds the gate with policy.NetUnix.
+func (r *run) gateSocket() (net.Listener, error) {
+	path := filepath.Join(r.gateDir(), policy.GateSocketName)
+	const most = 107 // of sun_path, with its zero (unix(7))
+	if len(path) > most {
+		return nil, fmt.Errorf("the path of the gate's socket is longer than %d bytes: set XDG_RUNTIME_DIR to a shorter one", most)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen at the gate's socket: %w", err)
+	}
+	return l, nil
+}
+
+// relay leads the gate's socket to a squid on a port of 127.0.0.1.
+func (r *run) relay(port uint16, u *undo) error {
+	l, err := r.gateSocket()
+	if err != nil {
+		return fmt.Errorf("start the gate: %w", err)
+	}
+	rl := relay.New(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port))
+	u.push("end the relay", func(context.Context) error { return rl.Close() })
+	go func() { _ = rl.Serve(l) }() // without it nothing is reached
+	return nil
 }
 
 // nonce is a fresh random name, 128 bits in hex.
@@ -51,17 +116,25 @@ func nonce() string {
 	return hex.EncodeToString(b[:])
 }
 
+// Ports below those that the kernel gives to outgoing connections by itself
+// (ip_local_port_range, ip(7)), so that none of these takes one in between.
+const firstPort, lastPort = 20000, 32767
+
 // freePorts picks n ports of 127.0.0.1 that are free now. Someone may take one
 // before the gate does: the probe finds that out.
 func freePorts(n int) ([]uint16, error) {
 	var ports []uint16
-	for range n {
-		l, err := net.Listen("tcp4", "127.0.0.1:0")
+	for try := 0; len(ports) < n; try++ {
+		port := uint16(firstPort + mathrand.IntN(lastPort-firstPort+1)) //nolint:gosec // in range, and no secret
+		l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil && try < 100 {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("pick a port for the gate: %w", err)
 		}
 		defer l.Close()
-		ports = append(ports, uint16(l.Addr().(*net.TCPAddr).Port))
+		ports = append(ports, port)
 	}
 	return ports, nil
 }
@@ -145,14 +218,22 @@ func awaitGate(ctx context.Context, c gate.Config, ended <-chan struct{}) error 
 	}
 }
 
-// startGate brings up a gate under the given container name, in dir (which it
-// makes), on a port that it finds itself. Without an owner it is a named one.
-// What it started is pushed on the undo stack before it is started.
-func (m *Manager) startGate(ctx context.Context, be backend.Backend, g backend.Gate, cfg gate.Config, dir string, u *undo) (*runningGate, error) {
+// A place is where a gate's files go. Its configuration is half a hundred small
+// files, which a file system in memory writes quicker; its log may get long.
+type place struct{ conf, log string }
+
+func (p place) sub(name string) place {
+	return place{filepath.Join(p.conf, name), filepath.Join(p.log, name)}
+}
+
+// startGate brings up a gate under the given container name, on a port that it
+// finds itself. Without an owner it is a named one. What it started is pushed on
+// the undo stack before it is started. A session's is told its port by fixed, when
+// the container is made, and gets no second try.
+func (m *Manager) startGate(ctx context.Context, be backend.Backend, g backend.Gate, cfg gate.Config, in place, u *undo, fixed func(port uint16)) (*runningGate, error) {
 	var last error
 	for try := range gateTries {
-		sub := filepath.Join(dir, fmt.Sprintf("gate-%d", try))
-		r, err := m.tryGate(ctx, be, g, cfg, sub, u)
+		r, err := m.tryGate(ctx, be, g, cfg, in.sub(fmt.Sprintf("gate-%d", try)), u, fixed)
 		if err == nil {
 			return r, nil
 		}
@@ -160,19 +241,23 @@ func (m *Manager) startGate(ctx context.Context, be backend.Backend, g backend.G
 		if ctx.Err() != nil || !errors.Is(err, errPortTaken) {
 			break
 		}
+		if fixed != nil {
+			last = fmt.Errorf("%w: try again", err)
+			break
+		}
 	}
 	return nil, fmt.Errorf("start the gate: %w", last)
 }
 
-func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gate, cfg gate.Config, dir string, u *undo) (_ *runningGate, err error) {
+func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gate, cfg gate.Config, in place, u *undo, fixed func(port uint16)) (_ *runningGate, err error) {
 	ports, err := freePorts(2)
 	if err != nil {
 		return nil, err
 	}
 	cfg.FrontPort, cfg.PeekPort = ports[0], ports[1]
-	g.ConfigDir, g.LogDir = filepath.Join(dir, "conf"), filepath.Join(dir, "log")
-	for _, d := range []string{dir, g.LogDir} {
-		if err := os.Mkdir(d, 0o700); err != nil {
+	g.ConfigDir, g.LogDir = filepath.Join(in.conf, "conf"), filepath.Join(in.log, "log")
+	for _, d := range []string{in.conf, g.LogDir} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("make the gate's directory: %w", err)
 		}
 	}
@@ -181,8 +266,9 @@ func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gat
 	}
 	ended := make(chan struct{})
 	r := &runningGate{port: cfg.FrontPort, logDir: g.LogDir, cfg: cfg, ended: ended}
+	r.refused = m.logged(g.LogDir, nil)
 	if g.Session != "" {
-		g.ControlDir = filepath.Join(dir, "ctl")
+		g.ControlDir = filepath.Join(in.conf, "ctl")
 		if r.ctl, err = newControl(g.ControlDir); err != nil {
 			return nil, err
 		}
@@ -195,6 +281,9 @@ func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gat
 	r.container, err = be.CreateGate(ctx, g)
 	if err != nil {
 		return nil, err
+	}
+	if fixed != nil {
+		fixed(r.port)
 	}
 	out := &bounded{}
 	if err := r.watch(ctx, be, out, ended); err != nil {
@@ -230,6 +319,33 @@ func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gat
 		}
 	}
 	return r, nil
+}
+
+// logs are the files that a squid gate writes its decisions to.
+var logs = []string{gate.FrontLog, gate.PeekLog}
+
+// logged returns a function that reads the refusals from a gate's log, from an
+// offset in each file on.
+func (m *Manager) logged(dir string, from map[string]int64) func() ([]gate.RefusedHost, int) {
+	return func() ([]gate.RefusedHost, int) {
+		var tally gate.Tally // the log may be of any length
+		for _, name := range logs {
+			f, err := os.Open(filepath.Join(dir, name))
+			if errors.Is(err, os.ErrNotExist) {
+				continue // squid makes it with the first line
+			}
+			if err == nil {
+				_, err = f.Seek(from[name], io.SeekStart)
+			}
+			if err == nil {
+				err = errors.Join(gate.ScanLog(f, tally.Add), f.Close())
+			}
+			if err != nil {
+				m.Say("the gate's log can't be read: %v", err)
+			}
+		}
+		return tally.Refused(), tally.More
+	}
 }
 
 // watch closes ended when the gate is gone: its end of the control channel, or

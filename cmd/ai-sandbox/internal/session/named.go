@@ -73,7 +73,7 @@ func (m *Manager) GateUp(ctx context.Context, be backend.Backend, name, image st
 		}
 	}
 	dir := filepath.Join(m.StateDir, "gates", name)
-	rec := store.Record{ID: name, Kind: "gate", Containers: []string{"aisb-gate-" + name}, Dirs: []string{dir},
+	rec := store.Record{ID: name, Kind: "gate", Runtime: be.Capabilities().Runtime, Containers: []string{"aisb-gate-" + name}, Dirs: []string{dir},
 		Allow: texts(n.Allow), AllowPrivate: texts(n.AllowPrivate), Nonce: nonce(), PolicyHash: PolicyHash(n)}
 	if err := m.Store.Owner(&rec); err != nil {
 		return rec, err
@@ -88,11 +88,11 @@ func (m *Manager) GateUp(ctx context.Context, be backend.Backend, name, image st
 	var u undo
 	cfg := gate.Config{Allow: n.Allow, AllowPrivate: n.AllowPrivate, Nonce: rec.Nonce, PolicyHash: rec.PolicyHash}
 	g := backend.Gate{Name: rec.Containers[0], GateName: name, Image: image}
-	r, err := m.startGate(ctx, be, g, cfg, dir, &u)
+	r, err := m.startGate(ctx, be, g, cfg, place{dir, dir}, &u, nil)
 	if err != nil {
 		return rec, errors.Join(err, u.run(), m.remove(context.WithoutCancel(ctx), be, rec))
 	}
-	rec.GatePort = r.port
+	rec.GatePort, rec.GateLog = r.port, r.logDir
 	if err := m.Store.Put(rec); err != nil {
 		return rec, errors.Join(err, u.run(), m.remove(context.WithoutCancel(ctx), be, rec))
 	}
@@ -167,7 +167,8 @@ func (m *Manager) findGate(ctx context.Context, be backend.Backend, net policy.N
 	if rec.PolicyHash != PolicyHash(net) {
 		return nil, fmt.Errorf("gate %s was made anew with another list just now: start the run again", name)
 	}
-	ready, err := probe(ctx, rec.GatePort, gate.Config{Nonce: rec.Nonce, PolicyHash: rec.PolicyHash})
+	cfg := gate.Config{FrontPort: rec.GatePort, Nonce: rec.Nonce, PolicyHash: rec.PolicyHash}
+	ready, err := probe(ctx, rec.GatePort, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("gate %s: %w", name, err)
 	}
@@ -181,11 +182,25 @@ func (m *Manager) findGate(ctx context.Context, be backend.Backend, net policy.N
 		// either way nothing vouches for the port any more.
 		_, _ = be.Exit(context.WithoutCancel(ctx), rec.Containers[0])
 	}()
-	return &runningGate{container: rec.Containers[0], port: rec.GatePort, ended: ended}, nil
+	// Its log is that of all its sessions: what is new since now is told.
+	from := map[string]int64{}
+	for _, log := range logs {
+		if info, err := os.Stat(filepath.Join(rec.GateLog, log)); err == nil {
+			from[log] = info.Size()
+		}
+	}
+	return &runningGate{container: rec.Containers[0], port: rec.GatePort, cfg: cfg, ended: ended, refused: m.logged(rec.GateLog, from)}, nil
 }
 
 // remove takes down everything that a record names, and the record last.
 func (m *Manager) remove(ctx context.Context, be backend.Backend, r store.Record) error {
+	if err := m.removeParts(ctx, be, r); err != nil {
+		return err
+	}
+	return m.Store.Delete(r)
+}
+
+func (m *Manager) removeParts(ctx context.Context, be backend.Backend, r store.Record) error {
 	var errs []error
 	for _, c := range r.Containers {
 		if !strings.HasPrefix(c, "aisb-") {
@@ -202,10 +217,7 @@ func (m *Manager) remove(ctx context.Context, be backend.Backend, r store.Record
 		}
 		errs = append(errs, os.RemoveAll(d))
 	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	return m.Store.Delete(r)
+	return errors.Join(errs...)
 }
 
 // ours tells whether a directory lies below our own.
@@ -219,23 +231,71 @@ func (m *Manager) ours(dir string) bool {
 }
 
 // Reap removes what has surely no living owner any more, and tells how much
-// it was. Records whose owner is in doubt are left alone and named.
+// it was. Records whose owner is in doubt are left alone and named. What is on
+// another runtime than be's waits for a command that uses that one.
 func (m *Manager) Reap(ctx context.Context, be backend.Backend) (removed int, doubt []string, err error) {
 	records, err := m.Store.List()
 	errs := []error{err}
 	for _, r := range records {
+		if r.Runtime != be.Capabilities().Runtime {
+			continue
+		}
 		switch m.Store.Liveness(r) {
 		case store.Gone:
-			if err := m.remove(ctx, be, r); err != nil {
+			gone := true
+			var err error
+			if r.Kind == store.KindSandbox {
+				gone, err = m.reapSandbox(ctx, be, r.ID)
+			} else {
+				err = m.remove(ctx, be, r)
+			}
+			if err != nil {
 				errs = append(errs, err)
 				continue
 			}
-			removed++
+			if gone {
+				removed++
+			}
 		case store.Unknown:
 			doubt = append(doubt, r.ID)
 		}
 	}
 	return removed, doubt, errors.Join(errs...)
+}
+
+// RemoveHomes removes every home on be's runtime but those that a session uses,
+// or may use; these are named.
+func (m *Manager) RemoveHomes(ctx context.Context, be backend.Backend) (removed int, kept []string, err error) {
+	records, err := m.Store.List()
+	if err != nil {
+		return 0, nil, err
+	}
+	used := map[string]bool{}
+	for _, r := range records {
+		if r.Runtime == be.Capabilities().Runtime && m.Store.Liveness(r) != store.Gone {
+			used[r.Home] = true
+			for _, v := range r.Volumes {
+				used[v] = true
+			}
+		}
+	}
+	homes, err := be.Homes(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	var errs []error
+	for _, h := range homes {
+		if used[h] {
+			kept = append(kept, h)
+			continue
+		}
+		if err := be.RemoveVolume(ctx, h); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		removed++
+	}
+	return removed, kept, errors.Join(errs...)
 }
 
 // reapLater reaps beside a start, and never ends it: what it can't remove now

@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
 	"ai-sandbox/entrypoint/spec"
@@ -51,6 +53,8 @@ type Manager struct {
 	StateDir   string
 	// Say prints a line for people.
 	Say func(format string, a ...any)
+	// downTime is another patience than downTime, for tests.
+	downTime time.Duration
 }
 
 // A Terminal is the caller's terminal, when the command gets one.
@@ -70,11 +74,19 @@ type Request struct {
 	// Project is the identity of the project directory when the policy was
 	// decided.
 	Project spec.Bind
-	// SandboxImage and GateImage are image ids.
+	// SandboxImage and GateImage are image ids; "" on a runtime without images.
 	SandboxImage string
 	GateImage    string
-	Streams      backend.Streams
-	Terminal     Terminal // nil: none
+	// Hold runs no command: the session lasts until a signal ends it, and
+	// others are run in it (see Manager.Exec).
+	Hold bool
+	// Sandbox makes the session one that outlives the command that started it,
+	// and Ready is called with its handle when it can be used; an error of that
+	// ends it. Both or neither.
+	Sandbox  *Sandbox
+	Ready    func(Handle) error
+	Streams  backend.Streams
+	Terminal Terminal // nil: none
 	// Signals are those that the caller got for the command.
 	Signals <-chan os.Signal
 	// Start is when the program began, for the report's timings.
@@ -127,6 +139,14 @@ type run struct {
 
 	ctl  *control
 	gate *runningGate
+	// execs runs further commands, once a sandbox is ready. They have the sealed
+	// environment and working directory.
+	execs   *execServer
+	env     []string
+	workdir string
+	// endGate removes the gate's container, once; it may be called beside
+	// anything else.
+	endGate func() error
 
 	undo   undo
 	report Report
@@ -137,6 +157,9 @@ type run struct {
 // is nil when the command ran and ended, whatever its exit code.
 func (m *Manager) Run(ctx context.Context, be backend.Backend, req Request) (rep Report, err error) {
 	r := &run{m: m, be: be, req: req, id: NewID()}
+	if req.Sandbox != nil {
+		r.id = req.Sandbox.ID
+	}
 	r.report = Report{Version: 1, Session: r.id, ExitCode: ExitFailed, EndedBy: EndedByUs,
 		Refused: []gate.RefusedHost{}, Timings: map[string]float64{}}
 	reaped := m.reapLater(ctx, be)
@@ -153,6 +176,9 @@ func (m *Manager) Run(ctx context.Context, be backend.Backend, req Request) (rep
 	<-reaped
 	if err != nil && r.report.Reason == "" {
 		r.report.Reason = err.Error()
+	}
+	if req.Sandbox != nil {
+		err = errors.Join(err, r.ended())
 	}
 	return r.report, err
 }
@@ -243,14 +269,15 @@ func (e *refusedError) Error() string {
 // prepare makes the record and the directories, so that whatever follows can
 // be found and removed by a later command if this one is killed.
 func (r *run) prepare() error {
-	rec := store.Record{
-		ID: r.id, Kind: "session", Project: r.req.Policy.Project,
-		Containers: []string{"aisb-" + r.id, "aisb-gate-" + r.id},
-		Dirs:       []string{filepath.Join(r.m.RuntimeDir, r.id), filepath.Join(r.m.StateDir, "sessions", r.id)},
-	}
+	rec := r.record()
+	rec.Runtime, rec.Project = r.req.Policy.Runtime, r.req.Policy.Project
+	rec.Containers = []string{"aisb-" + r.id, "aisb-gate-" + r.id}
+	rec.Dirs = []string{filepath.Join(r.m.RuntimeDir, r.id), filepath.Join(r.m.StateDir, "sessions", r.id)}
 	filled := r.req.Policy.Filled(r.id, 0)
 	if filled.Home.Ephemeral {
 		rec.Volumes = []string{filled.Home.Volume}
+	} else {
+		rec.Home = filled.Home.Volume
 	}
 	if err := r.m.Store.Owner(&rec); err != nil {
 		return err
@@ -258,7 +285,11 @@ func (r *run) prepare() error {
 	if err := r.m.Store.Put(rec); err != nil {
 		return err
 	}
-	r.undo.last = undoStep{"remove the record", func(context.Context) error { return r.m.Store.Delete(rec) }}
+	if sb := r.req.Sandbox; sb != nil {
+		sb.rec = rec // it stays, see ended
+	} else {
+		r.undo.last = undoStep{"remove the record", func(context.Context) error { return r.m.Store.Delete(rec) }}
+	}
 	for _, d := range rec.Dirs {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return fmt.Errorf("make the session's directory: %w", err)
@@ -277,45 +308,67 @@ func (r *run) prepare() error {
 		ctl.Close()
 		return nil
 	})
+	if r.req.Policy.Net.Mode == policy.NetUnix {
+		if err := os.Mkdir(r.gateDir(), 0o700); err != nil {
+			return fmt.Errorf("make the gate's directory: %w", err)
+		}
+	}
 	return nil
 }
+
+// gateDir holds the gate's socket with policy.NetUnix; it is bound into the
+// sandbox.
+func (r *run) gateDir() string { return filepath.Join(r.m.RuntimeDir, r.id, "gate") }
 
 // started is a sandbox whose command runs.
 type started struct {
 	id       string
 	frames   <-chan spec.ToHost // closed when the guest is gone
 	attached <-chan error       // the output has ended
+	sent     chan error         // the spec is written, or can't be
 	restore  func() error
 }
 
-// start brings both containers up at once and lets the command start.
+// start brings both containers up at once and lets the command start. Whatever
+// can be done beside something else is: this is what a user waits for.
 func (r *run) start(ctx context.Context, b backend.Sandbox) (*started, error) {
 	type gateResult struct {
-		g    *runningGate
-		undo undo
-		err  error
+		g   *runningGate
+		err error
 	}
-	gated := r.req.Policy.Net.Mode == policy.NetGated
 	gates := make(chan gateResult, 1)
+	// A gate that is a container takes longer until it can be used than the
+	// sandbox does, and a backend makes one container after the other: the
+	// sandbox's comes when the gate's is made, and its port is fixed.
+	ports := make(chan uint16, 1)
+	gateUndo := &undo{}
 	go func() {
+		defer close(ports)
 		var res gateResult
-		if gated {
-			res.g, res.err = r.bringGate(ctx, &res.undo)
+		if r.req.Policy.Net.Gated() {
+			res.g, res.err = r.bringGate(ctx, gateUndo, func(port uint16) { ports <- port })
 			r.mark("gate")
+		} else {
+			ports <- 0
 		}
 		gates <- res
 	}()
 
-	up, boxUndo, boxErr := r.bringSandbox(ctx, b)
+	up, boxUndo, boxErr := r.bringSandbox(ctx, b, ports)
 	r.mark("sandbox")
+	if boxErr == nil {
+		boxErr = r.enforced(ctx, up, b)
+	}
 	res := <-gates
+	r.gate = res.g
+	r.endGate = sync.OnceValue(gateUndo.run)
 	// Both containers are removed at once, whatever became of them.
-	r.undo.push("remove the containers", func(ctx context.Context) error {
+	r.undo.push("remove the containers", func(context.Context) error {
 		r.ctl.Close() // the end of the lifeline is quicker than podman
 		var wg sync.WaitGroup
 		errs := make([]error, 2)
-		for i, u := range []*undo{boxUndo, &res.undo} {
-			wg.Go(func() { errs[i] = u.run() })
+		for i, end := range []func() error{boxUndo.run, r.endGate} {
+			wg.Go(func() { errs[i] = end() })
 		}
 		wg.Wait()
 		return errors.Join(errs...)
@@ -323,25 +376,10 @@ func (r *run) start(ctx context.Context, b backend.Sandbox) (*started, error) {
 	if boxErr != nil || res.err != nil {
 		return nil, errors.Join(boxErr, res.err)
 	}
-	r.gate = res.g
-
-	var port uint16
-	if r.gate != nil {
-		port = r.gate.port
-	}
-	sealed := r.sealed(b, port)
-	if err := spec.Validate(*sealed); err != nil {
-		return nil, fmt.Errorf("seal the policy: %w", err)
-	}
-	if err := r.ctl.Send(spec.ToGuest{Spec: sealed}); err != nil {
-		return nil, err
-	}
-	if err := r.awaitEnforced(ctx, up); err != nil {
-		return nil, err
-	}
-	r.mark("enforced")
-	if err := r.be.Verify(ctx, up.id, b); err != nil {
-		return nil, err
+	select {
+	case <-r.gateEnded():
+		return nil, errors.New("the gate ended while the sandbox started")
+	default:
 	}
 	if err := r.ctl.Unlink(); err != nil {
 		return nil, err
@@ -353,7 +391,9 @@ func (r *run) start(ctx context.Context, b backend.Sandbox) (*started, error) {
 		}
 		up.restore = restore
 		r.undo.push("restore the terminal", func(context.Context) error { return restore() })
-		r.resize(ctx, up.id)
+		if !r.be.Capabilities().OwnTerminal { // else it was in the spec
+			r.resize(ctx, up.id)
+		}
 	}
 	if err := r.ctl.Send(spec.ToGuest{Go: true}); err != nil {
 		return nil, err
@@ -362,8 +402,9 @@ func (r *run) start(ctx context.Context, b backend.Sandbox) (*started, error) {
 	return up, nil
 }
 
-// bringSandbox makes the sandbox's container, attaches and starts it.
-func (r *run) bringSandbox(ctx context.Context, b backend.Sandbox) (*started, *undo, error) {
+// bringSandbox makes the sandbox's container when the gate's port has come,
+// attaches and starts it, with its spec on the way.
+func (r *run) bringSandbox(ctx context.Context, b backend.Sandbox, ports <-chan uint16) (*started, *undo, error) {
 	u := &undo{}
 	home := b.Policy.Home
 	var owner string
@@ -380,22 +421,45 @@ func (r *run) bringSandbox(ctx context.Context, b backend.Sandbox) (*started, *u
 	if layout != image.HomeLayout {
 		r.m.Say("the home volume %s has layout %q and the image %q: what the image changed in the home is not seen until the volume is removed", home.Volume, layout, image.HomeLayout)
 	}
+	var port uint16
+	select {
+	case p, ok := <-ports:
+		if !ok {
+			return nil, u, nil // the gate's error says it
+		}
+		port = p
+	case <-ctx.Done():
+		return nil, u, ctx.Err()
+	}
+	sealed, err := r.sealed(b, port)
+	if err != nil {
+		return nil, u, err
+	}
+	if err := spec.Validate(*sealed); err != nil {
+		return nil, u, fmt.Errorf("seal the policy: %w", err)
+	}
 	u.push("remove the sandbox", func(ctx context.Context) error { return r.be.Remove(ctx, b.Name) })
 	id, err := r.be.CreateSandbox(ctx, b)
 	if err != nil {
 		return nil, u, err
 	}
+	up := &started{id: id, sent: make(chan error, 1)}
 	attached := make(chan error, 1)
+	up.attached = attached
 	ready := make(chan struct{})
 	go func() { attached <- r.be.Attach(context.WithoutCancel(ctx), id, b.TTY, r.req.Streams, ready) }()
 	select {
 	case <-ready:
 	case err := <-attached:
-		return nil, u, errors.Join(errors.New("the container's streams ended before it started"), err)
+		if err == nil {
+			err = errors.New("the container's streams ended before it started")
+		}
+		return nil, u, err
 	case <-ctx.Done():
 		return nil, u, ctx.Err()
 	}
 	frames := make(chan spec.ToHost, 4)
+	up.frames = frames
 	go func() {
 		defer close(frames)
 		for {
@@ -406,10 +470,53 @@ func (r *run) bringSandbox(ctx context.Context, b backend.Sandbox) (*started, *u
 			frames <- f
 		}
 	}()
+	// It waits in the FIFO; what does not fit waits for the entrypoint.
+	go func() { up.sent <- r.ctl.Send(spec.ToGuest{Spec: sealed}) }()
 	if err := r.be.Start(ctx, id); err != nil {
 		return nil, u, err
 	}
-	return &started{id: id, frames: frames, attached: attached}, u, nil
+	return up, u, nil
+}
+
+// enforceTime bounds the time from a sandbox's start until every control holds,
+// which takes some milliseconds.
+const enforceTime = time.Minute
+
+// enforced waits until the entrypoint has installed and read back every control,
+// and reads the sandbox back from outside meanwhile.
+func (r *run) enforced(ctx context.Context, up *started, b backend.Sandbox) error {
+	if up == nil {
+		return nil // there is no sandbox, since there is no gate
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, enforceTime, errors.New("the sandbox's entrypoint did not answer"))
+	defer cancel()
+	early := r.be.Capabilities().VerifyEarly
+	verified := make(chan error, 1)
+	verify := func() { verified <- r.be.Verify(ctx, up.id, b) }
+	if early {
+		go verify()
+	}
+	err := r.awaitEnforced(ctx, up)
+	if err == nil {
+		r.mark("enforced")
+		err = <-up.sent
+	}
+	switch {
+	case early:
+		// The entrypoint's own word comes first: it knows more, but of a mount,
+		// whose origin is seen from outside.
+		var ref *refusedError
+		switch verr := <-verified; {
+		case err == nil:
+			err = verr
+		case verr != nil && errors.As(err, &ref) && ref.Control == "mounts":
+			err = fmt.Errorf("%w: %w", err, verr)
+		}
+	case err == nil:
+		verify()
+		err = <-verified
+	}
+	return err
 }
 
 // awaitEnforced waits for the entrypoint's word that every control holds.
@@ -433,10 +540,8 @@ func (r *run) awaitEnforced(ctx context.Context, up *started) error {
 			// The container has ended; its last word may still be in the FIFO.
 			attached = nil
 			r.ctl.guestHere()
-		case <-r.gateEnded():
-			return errors.New("the gate ended while the sandbox started")
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -450,26 +555,55 @@ func (r *run) gateEnded() <-chan struct{} {
 }
 
 // sealed is the message to the entrypoint.
-func (r *run) sealed(b backend.Sandbox, port uint16) *spec.Spec {
+func (r *run) sealed(b backend.Sandbox, port uint16) (*spec.Spec, error) {
 	p := r.req.Policy.Filled(r.id, port)
 	s := &spec.Spec{
-		Version: spec.Version, Session: r.id,
-		Command: p.Command, Workdir: p.Workdir,
+		Version: spec.Version, Session: r.id, Isolation: p.Isolation,
+		Command: p.Command, Workdir: p.Workdir, Hold: r.req.Hold,
 		UID: policy.UID, GID: policy.GID, TTY: b.TTY,
 		Firewall: spec.Firewall{Mode: p.Net.Mode},
+		Env:      environ(p.Env, r.req.Values),
 	}
-	if p.Net.Mode == policy.NetGated {
+	if r.req.Hold {
+		s.Command = nil
+	}
+	r.env, r.workdir = s.Env, s.Workdir
+	switch p.Net.Mode {
+	case policy.NetGated:
 		s.Firewall.GateAddr, s.Firewall.GatePort = policy.GateAddr, port
+	case policy.NetUnix:
+		s.Relay = &spec.Relay{Port: policy.RelayPort, Socket: policy.GateSocket}
 	}
-	for _, e := range p.Env {
-		v := e.Value
-		if e.From == policy.FromHost {
-			v = r.req.Values[e.Name]
+	if b.TTY && r.be.Capabilities().OwnTerminal {
+		s.PTY = true
+		if cols, rows, err := r.req.Terminal.Size(); err == nil {
+			s.Cols, s.Rows = uint16(cols), uint16(rows) //nolint:gosec // of a struct winsize
 		}
-		s.Env = append(s.Env, e.Name+"="+v)
+	}
+	if p.Isolation == policy.IsolationProcess {
+		var err error
+		if s.Outside, err = namespaces(); err != nil {
+			return nil, err
+		}
+		s.Groups = os.Geteuid() != 0
+	}
+	for _, l := range p.Home.Links {
+		s.Links = append(s.Links, spec.Link{Path: policy.HomeDir + "/" + l.Path, To: l.To})
+	}
+	for _, f := range p.Home.Seeds {
+		s.Seeds = append(s.Seeds, spec.Seed{Path: policy.HomeDir + "/" + f.Path, Content: f.Content, Mode: f.Mode})
 	}
 	for _, m := range p.Mounts {
+		switch m.Kind {
+		case policy.KindTmpfs:
+			s.Tmpfs = append(s.Tmpfs, m.Target)
+		case policy.KindSymlink, policy.KindFile:
+			continue // part of the root, which is read-only
+		}
 		s.Mounts = append(s.Mounts, m.Target)
+		if m.ReadOnly {
+			s.ReadOnly = append(s.ReadOnly, m.Target)
+		}
 		switch m.Why {
 		case policy.WhyProject:
 			s.Binds = append(s.Binds, spec.Bind{Target: m.Target, Dev: r.req.Project.Dev, Ino: r.req.Project.Ino})
@@ -477,39 +611,77 @@ func (r *run) sealed(b backend.Sandbox, port uint16) *spec.Spec {
 			s.Binds = append(s.Binds, spec.Bind{Target: m.Target, Dev: r.ctl.id.Dev, Ino: r.ctl.id.Ino})
 		}
 	}
-	return s
+	return s, nil
 }
 
-// bringGate starts the session's own gate, or finds the named one.
-func (r *run) bringGate(ctx context.Context, u *undo) (*runningGate, error) {
+// environ is the command's environment, with the values that the policy only
+// names.
+func environ(list []policy.Env, values map[string]string) []string {
+	out := make([]string, 0, len(list))
+	for _, e := range list {
+		v := e.Value
+		if e.From == policy.FromHost {
+			v = values[e.Name]
+		}
+		out = append(out, e.Name+"="+v)
+	}
+	return out
+}
+
+// namespaces are this process's own, for the entrypoint to be in none of them.
+func namespaces() (map[string]uint64, error) {
+	out := make(map[string]uint64, len(spec.Namespaces))
+	for _, name := range spec.Namespaces {
+		var st unix.Stat_t
+		if err := unix.Stat("/proc/self/ns/"+name, &st); err != nil {
+			return nil, fmt.Errorf("look at the namespace %s: %w", name, err)
+		}
+		out[name] = st.Ino
+	}
+	return out, nil
+}
+
+// bringGate starts the session's own gate, or finds the named one. It calls
+// fixed with the gate's port as soon as that is known and no container is made
+// any more.
+func (r *run) bringGate(ctx context.Context, u *undo, fixed func(port uint16)) (*runningGate, error) {
 	net := r.req.Policy.Net
-	if net.GateName != "" {
-		return r.m.findGate(ctx, r.be, net)
+	if net.GateName != "" || net.Engine == policy.EngineBuiltin {
+		var rg *runningGate
+		var err error
+		if net.GateName != "" {
+			rg, err = r.m.findGate(ctx, r.be, net)
+		} else {
+			rg, err = r.builtinGate(net, u)
+		}
+		if err == nil {
+			fixed(rg.port)
+		}
+		return rg, err
 	}
 	cfg := gate.Config{Allow: net.Allow, AllowPrivate: net.AllowPrivate, Nonce: nonce(), PolicyHash: PolicyHash(net)}
 	g := backend.Gate{Name: "aisb-gate-" + r.id, Session: r.id, Image: r.req.GateImage}
-	return r.m.startGate(ctx, r.be, g, cfg, filepath.Join(r.m.StateDir, "sessions", r.id), u)
+	in := place{filepath.Join(r.m.RuntimeDir, r.id), filepath.Join(r.m.StateDir, "sessions", r.id)}
+	ready := fixed
+	var rerr error
+	if net.Mode == policy.NetUnix {
+		// The sandbox has to find the socket from its start on.
+		ready = func(port uint16) {
+			if rerr = r.relay(port, u); rerr == nil {
+				fixed(port)
+			}
+		}
+	}
+	rg, err := r.m.startGate(ctx, r.be, g, cfg, in, u, ready)
+	return rg, errors.Join(err, rerr)
 }
 
-// refusals reads what the session's own gate refused, before it is removed.
+// refusals asks the gate what it refused, before it is removed.
 func (r *run) refusals() {
-	if r.gate == nil || r.gate.ctl == nil {
+	if r.gate == nil {
 		return
 	}
-	var tally gate.Tally // the log may be of any length
-	for _, name := range []string{gate.FrontLog, gate.PeekLog} {
-		f, err := os.Open(filepath.Join(r.gate.logDir, name))
-		if errors.Is(err, os.ErrNotExist) {
-			continue // squid makes it with the first line
-		}
-		if err != nil {
-			r.m.Say("the gate's log can't be read: %v", err)
-			continue
-		}
-		if err := errors.Join(gate.ScanLog(f, tally.Add), f.Close()); err != nil {
-			r.m.Say("the gate's log can't be read: %v", err)
-		}
-	}
-	r.report.Refused = append(r.report.Refused, tally.Refused()...)
-	r.report.RefusedMore = tally.More
+	refused, more := r.gate.refused()
+	r.report.Refused = append(r.report.Refused, refused...)
+	r.report.RefusedMore = more
 }

@@ -275,7 +275,7 @@ func TestReap(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	rec := store.Record{ID: "dead", Kind: "session", Containers: []string{"aisb-dead"}, Dirs: []string{dir}}
+	rec := store.Record{ID: "dead", Kind: "session", Runtime: policy.RuntimePodman, Containers: []string{"aisb-dead"}, Dirs: []string{dir}}
 	if err := e.m.Store.Owner(&rec); err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +312,7 @@ func TestReapTouchesOnlyOurs(t *testing.T) {
 		if len(rec.Dirs) > 0 && rec.Dirs[0] == "" {
 			rec.Dirs[0] = e.m.StateDir // the root itself
 		}
-		rec.ID, rec.Kind, rec.BootID, rec.PID = "x", "session", "an earlier boot", 1
+		rec.ID, rec.Kind, rec.Runtime, rec.BootID, rec.PID = "x", "session", policy.RuntimePodman, "an earlier boot", 1
 		if err := e.m.Store.Put(rec); err != nil {
 			t.Fatal(err)
 		}

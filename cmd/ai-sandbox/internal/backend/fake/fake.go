@@ -1,21 +1,25 @@
 // Package fake is a backend in memory, for tests of what drives a backend. Its
 // gate answers the readiness probe and its guest speaks the real control
-// protocol over the real FIFOs; nothing is isolated.
+// protocol over the real FIFOs; nothing is isolated. It stands for podman's, and
+// refuses what that one refuses.
 package fake
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sync"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
 	"ai-sandbox/entrypoint/spec"
 	"ai-sandbox/gate"
+	"ai-sandbox/policy"
 )
 
 var _ backend.Backend = (*Backend)(nil)
@@ -26,7 +30,7 @@ type Guest func(in, out *os.File) error
 
 // A Backend keeps what is there by name. The zero value is not ready; see New.
 type Backend struct {
-	// Guest is what a started sandbox does.
+	// Guest is what a started sandbox does; nil runs the command on the host.
 	Guest Guest
 	// Fail makes the named call fail: "home", "create", "attach", "start",
 	// "verify", "gate".
@@ -36,23 +40,29 @@ type Backend struct {
 
 	mu         sync.Mutex
 	containers map[string]*container
-	volumes    map[string]string // name to layout
+	volumes    map[string]map[string]string // name to labels
 	Calls      []string
 }
 
 type container struct {
+	session string
 	control string
 	ended   chan struct{}
 	once    sync.Once
 	start   func() error // a gate's
 	stop    func()
+	started bool
+	code    int
+	// output passes what the command writes on, once streams are attached.
+	streams chan backend.Streams
+	output  chan error
 }
 
 func (c *container) end() { c.once.Do(func() { close(c.ended) }) }
 
 // New returns an empty machine.
 func New(g Guest) *Backend {
-	return &Backend{Guest: g, Fail: map[string]error{}, containers: map[string]*container{}, volumes: map[string]string{}}
+	return &Backend{Guest: g, Fail: map[string]error{}, containers: map[string]*container{}, volumes: map[string]map[string]string{}}
 }
 
 func (b *Backend) call(name string) error {
@@ -72,6 +82,15 @@ func (b *Backend) Left() (names []string) {
 	return names
 }
 
+// Capabilities implements backend.Backend.
+func (b *Backend) Capabilities() backend.Capabilities {
+	return backend.Capabilities{
+		Runtime: policy.RuntimePodman, Isolation: policy.IsolationContainer, Limits: []string{},
+		Networks:    []string{policy.NetGated, policy.NetUnix, policy.NetNone},
+		GateEngines: []string{policy.EngineSquid, policy.EngineBuiltin},
+	}
+}
+
 // EnsureHome implements backend.Backend.
 func (b *Backend) EnsureHome(_ context.Context, name, _ string, labels map[string]string) (string, error) {
 	if err := b.call("home"); err != nil {
@@ -79,10 +98,15 @@ func (b *Backend) EnsureHome(_ context.Context, name, _ string, labels map[strin
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, ok := b.volumes[name]; !ok {
-		b.volumes[name] = labels[backend.LabelHomeLayout]
+	old, ok := b.volumes[name]
+	if !ok {
+		old = maps.Clone(labels)
+		b.volumes[name] = old
 	}
-	return b.volumes[name], nil
+	if got := old[backend.LabelProject]; got != labels[backend.LabelProject] {
+		return "", fmt.Errorf("the home %s belongs to the project %q", name, got)
+	}
+	return old[backend.LabelHomeLayout], nil
 }
 
 // CreateSandbox implements backend.Backend.
@@ -90,19 +114,41 @@ func (b *Backend) CreateSandbox(_ context.Context, s backend.Sandbox) (string, e
 	if err := b.call("create"); err != nil {
 		return "", err
 	}
+	p := s.Policy
+	caps := b.Capabilities()
+	switch {
+	case p.Runtime != caps.Runtime:
+		return "", &backend.UnsupportedError{Runtime: caps.Runtime, What: "a policy of runtime " + policy.Quote(p.Runtime)}
+	case !slices.Contains(caps.Networks, p.Net.Mode):
+		return "", &backend.UnsupportedError{Runtime: caps.Runtime, What: "--net " + policy.Quote(p.Net.Mode)}
+	}
+	for _, m := range p.Mounts {
+		if !slices.Contains([]string{policy.KindBind, policy.KindVolume, policy.KindTmpfs}, m.Kind) {
+			return "", &backend.UnsupportedError{Runtime: caps.Runtime, What: "a mount of kind " + policy.Quote(m.Kind)}
+		}
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.containers[s.Name] = &container{control: s.ControlDir, ended: make(chan struct{})}
+	b.containers[s.Name] = &container{session: s.Session, control: s.ControlDir, ended: make(chan struct{}),
+		streams: make(chan backend.Streams, 1), output: make(chan error, 1)}
 	return s.Name, nil
 }
 
 // Attach implements backend.Backend.
-func (b *Backend) Attach(_ context.Context, id string, _ bool, _ backend.Streams, ready chan<- struct{}) error {
+func (b *Backend) Attach(_ context.Context, id string, _ bool, s backend.Streams, ready chan<- struct{}) error {
 	if err := b.call("attach"); err != nil {
 		return err
 	}
+	c := b.get(id)
+	if c.streams != nil {
+		c.streams <- s
+	}
 	close(ready)
-	<-b.get(id).ended
+	select {
+	case <-c.ended:
+	case err := <-c.output:
+		return err
+	}
 	return nil
 }
 
@@ -134,11 +180,18 @@ func (b *Backend) Start(_ context.Context, id string) error {
 	if err != nil {
 		return errors.Join(err, in.Close())
 	}
+	b.mu.Lock()
+	c.started = true
+	b.mu.Unlock()
+	guest := b.Guest
+	if guest == nil {
+		guest = c.run
+	}
 	go func() {
 		defer c.end()
 		defer out.Close()
 		defer in.Close()
-		_ = b.Guest(in, out)
+		_ = guest(in, out)
 	}()
 	return nil
 }
@@ -250,9 +303,10 @@ func serve(l net.Listener, page []byte) {
 
 // Exit implements backend.Backend.
 func (b *Backend) Exit(ctx context.Context, id string) (int, error) {
+	c := b.get(id)
 	select {
-	case <-b.get(id).ended:
-		return 0, nil
+	case <-c.ended:
+		return c.code, nil
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
@@ -279,6 +333,13 @@ func (b *Backend) Remove(_ context.Context, id string) error {
 	return nil
 }
 
+// Homes implements backend.Backend.
+func (b *Backend) Homes(context.Context) ([]string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Sorted(maps.Keys(b.volumes)), nil
+}
+
 // RemoveVolume implements backend.Backend.
 func (b *Backend) RemoveVolume(_ context.Context, name string) error {
 	b.mu.Lock()
@@ -290,8 +351,10 @@ func (b *Backend) RemoveVolume(_ context.Context, name string) error {
 // List implements backend.Backend.
 func (b *Backend) List(context.Context) ([]backend.Leftover, error) {
 	var out []backend.Leftover
-	for _, n := range b.Left() {
-		out = append(out, backend.Leftover{ID: n, Name: n})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for n, c := range b.containers {
+		out = append(out, backend.Leftover{ID: n, Name: n, Session: c.session, Running: c.started})
 	}
 	return out, nil
 }

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/containers/podman/v5/pkg/bindings"
 	"github.com/containers/podman/v5/pkg/bindings/containers"
@@ -50,7 +51,7 @@ func (c *Client) Attach(ctx context.Context, id string, tty bool, s backend.Stre
 		if err == nil {
 			err = fmt.Errorf("podman answered %s", resp.Status)
 		}
-		return fmt.Errorf("attach to the container: %w", err)
+		return fmt.Errorf("attach to the container: %w", c.pastaError(err))
 	}
 	stream, ok := resp.Body.(upgraded)
 	if !ok {
@@ -76,6 +77,20 @@ func (c *Client) Attach(ctx context.Context, id string, tty bool, s backend.Stre
 		return fmt.Errorf("read the command's output: %w", err)
 	}
 	return nil
+}
+
+// pastaError says what to do when pasta does not start and the service is not
+// ours: podman puts what containers.conf says before our options, and pasta takes
+// neither of two that contradict each other.
+func (c *Client) pastaError(err error) error {
+	text := strings.Join(strings.Fields(err.Error()), " ") // pasta's comes in lines
+	c.mu.Lock()
+	own := c.socket == c.ownSocket()
+	c.mu.Unlock()
+	if own || !strings.Contains(text, "pasta failed") {
+		return err
+	}
+	return fmt.Errorf("%s; %s", text, c.advice([]string{setPasta}))
 }
 
 // demux reads the frames that standard output and error come in.

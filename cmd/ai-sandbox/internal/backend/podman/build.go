@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/containers/buildah/define"
-	"github.com/containers/podman/v5/pkg/bindings/containers"
 	"github.com/containers/podman/v5/pkg/bindings/images"
 	"github.com/containers/podman/v5/pkg/domain/entities/types"
 	"github.com/containers/podman/v5/pkg/specgen"
@@ -27,8 +26,13 @@ import (
 
 var _ imagebuild.Builder = (*Client)(nil)
 
-// cleanupTime bounds what is undone after the caller's context has ended.
-const cleanupTime = 30 * time.Second
+const (
+	// cleanupTime bounds what is undone after the caller's context has ended.
+	cleanupTime = 30 * time.Second
+	// primeTime bounds the copying of an image's layers, some seconds a gigabyte
+	// on a quick disk.
+	primeTime = 30 * time.Minute
+)
 
 // BuildImage builds the image in b.Dir without giving it a name, and returns its
 // id. The base is fetched if podman does not have it, and never replaced by what
@@ -183,45 +187,34 @@ func (c *Client) RemoveImage(ctx context.Context, id string) error {
 // mapping of users that runs have: podman copies an image's layers the first
 // time that they are mapped so.
 func (c *Client) PrimeImage(ctx context.Context, id string) (err error) {
-	conn, done := c.with(ctx)
-	defer done()
 	// One process at a time primes an image, so what has the name was left by
 	// one that was killed.
 	s := primeSpec(id)
-	yes := true
-	remove := func(conn context.Context) error {
-		if _, err := containers.Remove(conn, s.Name, &containers.RemoveOptions{Force: &yes, Ignore: &yes}); err != nil {
-			return fmt.Errorf("remove container %s: %w", s.Name, err)
-		}
-		return nil
-	}
-	if err := remove(conn); err != nil {
+	if err := c.Remove(ctx, s.Name); err != nil {
 		return err
-	}
-	// The service goes on creating when its client is gone, and the container
-	// would come up after we have removed it: this one call is not cancelled.
-	created, err := containers.CreateWithSpec(context.WithoutCancel(c.conn), s, nil)
-	if err != nil {
-		return fmt.Errorf("create: %w", err)
 	}
 	defer func() {
 		// The caller's context may have ended.
-		late, cancel := context.WithTimeout(context.WithoutCancel(c.conn), cleanupTime)
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 		defer cancel()
-		err = errors.Join(err, remove(late))
+		err = errors.Join(err, c.Remove(late, s.Name))
 	}()
+	container, err := c.create(ctx, s, primeTime)
+	if err != nil {
+		return err
+	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err := containers.Start(conn, created.ID, nil); err != nil {
-		return fmt.Errorf("start: %w", err)
+	if err := c.Start(ctx, container); err != nil {
+		return err
 	}
-	code, err := containers.Wait(conn, created.ID, nil)
+	code, err := c.Exit(ctx, container)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("wait: %w", err)
+		return err
 	}
 	if code != 0 {
 		return fmt.Errorf("its entrypoint ends with %d where it was only to tell its version", code)

@@ -87,7 +87,7 @@ func TestPrimeSpec(t *testing.T) {
 	s := primeSpec(id)
 	if s.UserNS != userNS || s.NetNS.NSMode != specgen.NoNetwork || len(s.CapAdd) != 0 || !slices.Equal(s.CapDrop, []string{"ALL"}) ||
 		s.Image != id || !slices.Equal(s.Entrypoint, []string{entrypointPath}) || !slices.Equal(s.Command, []string{"version"}) ||
-		len(s.Mounts)+len(s.Volumes) != 0 || s.Name != "aisb-prime-aaaaaaaaaaaa" {
+		len(s.Volumes) != 0 || len(s.Mounts) != 1 || s.Mounts[0].Type != "mqueue" || s.Name != "aisb-prime-aaaaaaaaaaaa" {
 		t.Errorf("spec: %+v", s)
 	}
 }

@@ -36,7 +36,8 @@ type Config struct {
 	UserSocket string
 	// RuntimeDir is ai-sandbox's own directory under XDG_RUNTIME_DIR.
 	RuntimeDir string
-	// Env is the environment of a service that we start.
+	// Env is the environment of a service that we start. What it says of
+	// containers.conf comes before neutralConf.
 	Env []string
 	UID int
 }
@@ -54,8 +55,9 @@ type Client struct {
 	createLock string // the file that is locked while a container is created
 	Version    string
 
-	mu   sync.Mutex
-	conn context.Context // carries the bindings' connection
+	mu     sync.Mutex
+	conn   context.Context // carries the bindings' connection
+	socket string          // of the service at its other end
 }
 
 // Connect reaches the user's podman service, starting one where none is served.
@@ -69,7 +71,7 @@ func Connect(ctx context.Context, c Config) (*Client, error) {
 func (c *Client) reconnect(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	own := filepath.Join(c.config.RuntimeDir, "podman.sock")
+	own := c.ownSocket()
 	for _, socket := range []string{c.config.UserSocket, own} {
 		if served(socket) {
 			return c.connect(ctx, socket)
@@ -80,6 +82,9 @@ func (c *Client) reconnect(ctx context.Context) error {
 	}
 	return c.connect(ctx, own)
 }
+
+// ownSocket is where a service that we start is.
+func (c *Client) ownSocket() string { return filepath.Join(c.config.RuntimeDir, "podman.sock") }
 
 // served tells whether somebody accepts connections at the socket. The bindings
 // would retry a dead one for 0.6 s.
@@ -106,7 +111,7 @@ func (c *Client) connect(ctx context.Context, socket string) error {
 	if v.Major < MinMajor {
 		return &TooOldError{Version: v.String()}
 	}
-	c.conn, c.Version = conn, v.String()
+	c.conn, c.Version, c.socket = conn, v.String(), socket
 	return nil
 }
 
@@ -145,7 +150,7 @@ func startService(ctx context.Context, c Config, socket string) error {
 	if c.Binary == "" {
 		return errors.New("podman is not installed: install podman 5 or newer, or choose the other runtime with --runtime local")
 	}
-	unlock, err := flock(filepath.Join(c.RuntimeDir, "podman.lock"))
+	unlock, err := flock(ctx, filepath.Join(c.RuntimeDir, "podman.lock"))
 	if err != nil {
 		return fmt.Errorf("start podman's service: %w", err)
 	}
@@ -156,14 +161,19 @@ func startService(ctx context.Context, c Config, socket string) error {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("start podman's service: %w", err)
 	}
+	conf := filepath.Join(c.RuntimeDir, "containers.conf")
+	global, env := serviceCommand(c.Env, conf)
+	if err := writeConf(conf); err != nil {
+		return err
+	}
 	logPath := filepath.Join(c.RuntimeDir, "podman.log")
 	log, err := os.OpenFile(logPath, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return fmt.Errorf("start podman's service: %w", err)
 	}
 	defer log.Close()
-	cmd := exec.Command(c.Binary, "system", "service", "--time", fmt.Sprint(int(serviceIdle.Seconds())), "unix://"+socket)
-	cmd.Env = c.Env
+	cmd := exec.Command(c.Binary, append(global, "system", "service", "--time", fmt.Sprint(int(serviceIdle.Seconds())), "unix://"+socket)...)
+	cmd.Env = env
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = log, log
 	// A session of its own: the service outlives this command and its terminal.
@@ -216,20 +226,35 @@ func (c *Client) with(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
 // flock locks a file for as long as the returned function is not called. It
-// holds across processes, and ends with the process that holds it.
-func flock(path string) (unlock func(), err error) {
+// holds across processes, and ends with the process that holds it. The end of
+// the context ends the wait.
+func flock(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
-	for {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
-		if !errors.Is(err, unix.EINTR) {
-			break
+	locked := make(chan error, 1)
+	go func() {
+		for {
+			err := unix.Flock(int(f.Fd()), unix.LOCK_EX)
+			if !errors.Is(err, unix.EINTR) {
+				locked <- err
+				return
+			}
 		}
+	}()
+	select {
+	case err := <-locked:
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+		}
+		return func() { f.Close() }, nil
+	case <-ctx.Done():
+		// The call can't be called off: a lock that comes late is let go.
+		go func() {
+			<-locked
+			f.Close()
+		}()
+		return nil, fmt.Errorf("wait for the lock %s: %w", path, context.Cause(ctx))
 	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
-	}
-	return func() { f.Close() }, nil
 }

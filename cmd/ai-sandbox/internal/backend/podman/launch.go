@@ -23,9 +23,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+	"ai-sandbox/policy"
 )
 
 var _ backend.Backend = (*Client)(nil)
+
+// Capabilities implements backend.Backend.
+func (c *Client) Capabilities() backend.Capabilities {
+	return backend.Capabilities{
+		Runtime: policy.RuntimePodman, Isolation: policy.IsolationContainer, Limits: []string{},
+		Networks:    []string{policy.NetGated, policy.NetUnix, policy.NetNone},
+		GateEngines: []string{policy.EngineSquid, policy.EngineBuiltin},
+		VerifyEarly: true,
+	}
+}
 
 // translate makes podman's 404 a backend.ErrNotExist. CheckResponseCode looks
 // at the unwrapped value, so this comes before any wrapping.
@@ -88,18 +99,19 @@ const createTime = time.Minute
 // (libsubid), and then maps one id only. Another program's podman can still do
 // that to us, so the mapping is read back.
 //
-// Nor is it cancelled: the service would finish what nobody waits for, and leave
-// a container that was not there to remove.
-func (c *Client) create(ctx context.Context, s *specgen.SpecGenerator) (string, error) {
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), createTime)
-	defer stop()
-	conn, cancel := c.with(ctx)
-	defer cancel()
-	unlock, err := flock(c.createLock)
+// The wait for the others can be cancelled. The making, which limit bounds, is
+// not: the service would finish what nobody waits for, and leave a container that
+// was not there to remove.
+func (c *Client) create(ctx context.Context, s *specgen.SpecGenerator, limit time.Duration) (string, error) {
+	unlock, err := flock(ctx, c.createLock)
 	if err != nil {
 		return "", fmt.Errorf("create the container %s: %w", s.Name, err)
 	}
 	defer unlock()
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer stop()
+	conn, cancel := c.with(ctx)
+	defer cancel()
 	s.ConmonPidFile = c.conmonPID(s.Name)
 	for range createTries {
 		r, err := containers.CreateWithSpec(conn, s, nil)
@@ -110,25 +122,34 @@ func (c *Client) create(ctx context.Context, s *specgen.SpecGenerator) (string, 
 		if err != nil {
 			return r.ID, fmt.Errorf("look at the container %s: %w", s.Name, translate(err))
 		}
-		if mapsRoot(data) {
-			return r.ID, nil
+		if mapsUsers(data) {
+			// Again when it runs; but here it is known before anything does.
+			return r.ID, c.refuse(differences(data, s))
 		}
 		if err := c.Remove(ctx, r.ID); err != nil {
 			return "", err
 		}
 	}
-	return "", fmt.Errorf("create the container %s: podman maps no root in it: check your ranges in /etc/subuid and /etc/subgid with ai-sandbox doctor", s.Name)
+	return "", fmt.Errorf("create the container %s: podman does not map its users as asked for: check your ranges in /etc/subuid and /etc/subgid with ai-sandbox doctor", s.Name)
 }
 
-// mapsRoot tells whether uid 0 and gid 0 of the container are mapped.
-func mapsRoot(data *define.InspectContainerData) bool {
+// mapsUsers tells whether the container's user is the one that podman runs as
+// (0 in the namespace of the service), and its root is somebody else.
+func mapsUsers(data *define.InspectContainerData) bool {
 	if data.HostConfig == nil || data.HostConfig.IDMappings == nil {
 		return false
 	}
-	zero := func(lines []string) bool {
-		return slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "0:") })
+	maps := func(lines []string, id int) bool {
+		root := false
+		user := slices.Contains(lines, fmt.Sprintf("%d:0:1", id))
+		for _, l := range lines {
+			if rest, ok := strings.CutPrefix(l, "0:"); ok {
+				root = !strings.HasPrefix(rest, "0:")
+			}
+		}
+		return root && user
 	}
-	return zero(data.HostConfig.IDMappings.UIDMap) && zero(data.HostConfig.IDMappings.GIDMap)
+	return maps(data.HostConfig.IDMappings.UIDMap, policy.UID) && maps(data.HostConfig.IDMappings.GIDMap, policy.GID)
 }
 
 func (c *Client) CreateSandbox(ctx context.Context, b backend.Sandbox) (string, error) {
@@ -136,11 +157,11 @@ func (c *Client) CreateSandbox(ctx context.Context, b backend.Sandbox) (string, 
 	if err != nil {
 		return "", err
 	}
-	return c.create(ctx, s)
+	return c.create(ctx, s, createTime)
 }
 
 func (c *Client) CreateGate(ctx context.Context, g backend.Gate) (string, error) {
-	return c.create(ctx, gateSpec(g))
+	return c.create(ctx, gateSpec(g), createTime)
 }
 
 func (c *Client) Start(ctx context.Context, id string) error {
@@ -244,6 +265,21 @@ func (c *Client) RemoveVolume(ctx context.Context, name string) error {
 		return fmt.Errorf("remove the volume %s: %w", name, err)
 	}
 	return nil
+}
+
+// Homes implements backend.Backend.
+func (c *Client) Homes(ctx context.Context) ([]string, error) {
+	conn, cancel := c.with(ctx)
+	defer cancel()
+	list, err := volumes.List(conn, new(volumes.ListOptions).WithFilters(map[string][]string{"label": {backend.LabelKind + "=home"}}))
+	if err != nil {
+		return nil, fmt.Errorf("list the home volumes: %w", translate(err))
+	}
+	var out []string
+	for _, v := range list {
+		out = append(out, v.Name)
+	}
+	return out, nil
 }
 
 func (c *Client) List(ctx context.Context) ([]backend.Leftover, error) {

@@ -89,6 +89,10 @@ func base(image, name string, labels map[string]string) *specgen.SpecGenerator {
 	s.IpcNS = specgen.Namespace{NSMode: specgen.Private}
 	s.UtsNS = specgen.Namespace{NSMode: specgen.Private}
 	s.CgroupNS = specgen.Namespace{NSMode: specgen.Private}
+	s.CgroupsMode = "enabled"
+	// podman mounts the kernel's message queues into every container, to be
+	// written. mq_overview(7): the calls that need no file still work.
+	s.Mounts = []spec.Mount{{Type: "mqueue", Source: "mqueue", Destination: "/dev/mqueue", Options: []string{"nosuid", "noexec", "nodev", "ro"}}}
 	s.Entrypoint = []string{entrypointPath}
 	return s
 }
@@ -108,11 +112,16 @@ func sandboxSpec(b backend.Sandbox) (*specgen.SpecGenerator, error) {
 	s.CapAdd = p.Capabilities
 	s.Terminal, s.Stdin = &b.TTY, &yes
 	s.UseImageHosts, s.UseImageResolvConf = &yes, &yes
+	// As the kernel makes a network namespace (ip(7), icmp(7)).
+	s.Sysctl = map[string]string{
+		"net.ipv4.ip_unprivileged_port_start": "1024",
+		"net.ipv4.ping_group_range":           "1 0",
+	}
 	switch p.Net.Mode {
 	case policy.NetGated:
 		s.NetNS = specgen.Namespace{NSMode: specgen.Pasta}
 		s.NetworkOptions = map[string][]string{"pasta": pastaOptions()}
-	case policy.NetNone:
+	case policy.NetNone, policy.NetUnix:
 		s.NetNS = specgen.Namespace{NSMode: specgen.NoNetwork}
 	default:
 		return nil, fmt.Errorf("network mode %q is not one that podman's runtime has", p.Net.Mode)
@@ -150,13 +159,13 @@ func gateSpec(g backend.Gate) *specgen.SpecGenerator {
 	s.Command = []string{"gate", gate.ConfDir + "/" + gate.PeekConf, gate.ConfDir + "/" + gate.FrontConf}
 	s.User = strconv.Itoa(policy.UID) + ":" + strconv.Itoa(policy.GID)
 	s.NetNS = specgen.Namespace{NSMode: specgen.Host}
-	s.Mounts = []spec.Mount{
+	s.Mounts = append(s.Mounts,
 		bind(g.ConfigDir, gate.ConfDir, true, true),
 		bind(g.LogDir, gate.LogDir, false, true),
 		tmpfs("/run", 16<<20, "0755"),
 		tmpfs("/tmp", 16<<20, "1777"),
 		tmpfs("/dev/shm", shmSize, "1777"),
-	}
+	)
 	if g.ControlDir != "" {
 		s.Mounts = append(s.Mounts, bind(g.ControlDir, entry.Dir, true, true))
 	} else {

@@ -1,5 +1,5 @@
-// Package store keeps the records of sessions and named gates on disk, and
-// knows whether the process that owns one is still alive.
+// Package store keeps the records of sessions, sandboxes and named gates on disk,
+// and knows whether the process that owns one is still alive.
 //
 // What is alive is the truth; a record is an index into it. An owner is known
 // by boot id, process id and start time, so that a reused process id is never
@@ -20,11 +20,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Record is one session or named gate.
+// KindSandbox is the Kind of a session that outlives the command that started
+// it. Its record stays when it has ended, until somebody takes it down.
+const KindSandbox = "sandbox"
+
+// A Record is one session, sandbox or named gate.
 type Record struct {
-	ID     string `json:"id"`
-	Kind   string `json:"kind"` // "session" or "gate"
-	BootID string `json:"boot_id"`
+	ID   string `json:"id"`
+	Kind string `json:"kind"` // "session", KindSandbox or "gate"
+	// Runtime is what it runs on (policy.RuntimePodman, ...).
+	Runtime string `json:"runtime"`
+	BootID  string `json:"boot_id"`
 	// PIDNS is the process namespace that PID counts in.
 	PIDNS   string `json:"pid_namespace"`
 	PID     int    `json:"pid,omitempty"`        // of the owner; 0 for a named gate
@@ -34,9 +40,13 @@ type Record struct {
 	// directories.
 	Containers []string `json:"containers"`
 	Volumes    []string `json:"volumes,omitempty"`
-	Dirs       []string `json:"dirs,omitempty"`
-	// GatePort is where a named gate listens.
+	// Home is the home that is used; it stays.
+	Home string   `json:"home,omitempty"`
+	Dirs []string `json:"dirs,omitempty"`
+	// GatePort is where a named gate listens, and GateLog the directory of its
+	// log.
 	GatePort uint16 `json:"gate_port,omitempty"`
+	GateLog  string `json:"gate_log,omitempty"`
 	// Allow and AllowPrivate are what a named gate lets through, as entries.
 	Allow        []string `json:"allow,omitempty"`
 	AllowPrivate []string `json:"allow_private,omitempty"`
@@ -44,6 +54,27 @@ type Record struct {
 	Nonce string `json:"nonce,omitempty"`
 	// PolicyHash is what a named gate was configured with.
 	PolicyHash string `json:"policy_hash,omitempty"`
+
+	// Ready: a sandbox's handle was told, so there may be something in it that
+	// somebody wants.
+	Ready bool `json:"ready,omitempty"`
+	// Handle is what its user was told, and Report how it ended, if it said so.
+	Handle    json.RawMessage `json:"handle,omitempty"`
+	Report    json.RawMessage `json:"report,omitempty"`
+	Workspace *Workspace      `json:"workspace,omitempty"`
+}
+
+// A Workspace is the directory that a sandbox works in.
+type Workspace struct {
+	Path string `json:"path"`
+	// Own: it was made for the sandbox, and is not the user's project.
+	Own bool `json:"own,omitempty"`
+	// Dev, Ino and Born say which directory it was that was made: the numbers of
+	// stat(2), and its birth in nanoseconds where the file system knows it (an
+	// inode's number is soon another file's). An Ino of 0: it was not made yet.
+	Dev  uint64 `json:"dev,omitempty"`
+	Ino  uint64 `json:"ino,omitempty"`
+	Born int64  `json:"born,omitempty"`
 }
 
 // A Liveness is what is known about an owner.
@@ -116,17 +147,28 @@ func (s *Store) Delete(r Record) error {
 }
 
 // Gate is the record of a named gate; ok tells whether there is one.
-func (s *Store) Gate(name string) (r Record, ok bool, err error) {
-	r = Record{Kind: "gate", ID: name}
+func (s *Store) Gate(name string) (r Record, ok bool, err error) { return s.get("gate", name) }
+
+// Sandbox is the record of a sandbox; ok tells whether there is one. The id may
+// be any text.
+func (s *Store) Sandbox(id string) (r Record, ok bool, err error) {
+	if id == "" || strings.ContainsRune(id, '/') {
+		return Record{}, false, nil
+	}
+	return s.get(KindSandbox, id)
+}
+
+func (s *Store) get(kind, id string) (r Record, ok bool, err error) {
+	r = Record{Kind: kind, ID: id}
 	b, err := os.ReadFile(s.path(r))
 	if errors.Is(err, os.ErrNotExist) {
 		return r, false, nil
 	}
-	if err != nil {
-		return r, false, fmt.Errorf("read the record of gate %s: %w", name, err)
+	if err == nil {
+		err = json.Unmarshal(b, &r)
 	}
-	if err := json.Unmarshal(b, &r); err != nil {
-		return r, false, fmt.Errorf("read the record of gate %s: %w", name, err)
+	if err != nil {
+		return r, false, fmt.Errorf("read the record of %s %s: %w", kind, id, err)
 	}
 	return r, true, nil
 }
@@ -175,7 +217,7 @@ func (s *Store) Owner(r *Record) error {
 		return err
 	}
 	r.PID = os.Getpid()
-	r.Start, err = s.startTime(r.PID)
+	r.Start, _, err = s.stat(r.PID)
 	return err
 }
 
@@ -195,7 +237,7 @@ func (s *Store) Liveness(r Record) Liveness {
 	if ns, err := s.pidNS(); err != nil || ns != r.PIDNS {
 		return Unknown
 	}
-	start, err := s.startTime(r.PID)
+	start, dead, err := s.stat(r.PID)
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ESRCH):
 		// hidepid may hide it: the id is free only when the kernel says so too.
@@ -205,11 +247,17 @@ func (s *Store) Liveness(r Record) Liveness {
 		return Unknown
 	case err != nil:
 		return Unknown
-	case start != r.Start:
+	case start != r.Start || dead:
 		return Gone
 	default:
 		return Alive
 	}
+}
+
+// Rebooted tells whether the machine was started again since the record was made.
+func (s *Store) Rebooted(r Record) bool {
+	boot, err := s.bootID()
+	return err == nil && r.BootID != "" && boot != r.BootID
 }
 
 func (s *Store) bootID() (string, error) {
@@ -229,24 +277,27 @@ func (s *Store) pidNS() (string, error) {
 	return ns, nil
 }
 
-// startTime is field 22 of /proc/PID/stat (proc(5)); the command's name in
-// field 2 may hold spaces and parentheses, so count from the last one.
-func (s *Store) startTime(pid int) (uint64, error) {
+// stat reads /proc/PID/stat (proc(5)): field 22 is the start time. A process is
+// dead when it has ended and only its parent does not know (field 3), with every
+// thread of it (field 20). The command's name in field 2 may hold spaces and
+// parentheses, so count from the last one.
+func (s *Store) stat(pid int) (start uint64, dead bool, err error) {
 	b, err := os.ReadFile(filepath.Join(s.proc, strconv.Itoa(pid), "stat"))
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	i := bytes.LastIndexByte(b, ')')
 	if i < 0 {
-		return 0, fmt.Errorf("read the start time of process %d: no name in its stat", pid)
+		return 0, false, fmt.Errorf("read the start time of process %d: no name in its stat", pid)
 	}
 	fields := strings.Fields(string(b[i+1:]))
 	if len(fields) < 20 {
-		return 0, fmt.Errorf("read the start time of process %d: its stat is short", pid)
+		return 0, false, fmt.Errorf("read the start time of process %d: its stat is short", pid)
 	}
-	t, err := strconv.ParseUint(fields[19], 10, 64)
+	start, err = strconv.ParseUint(fields[19], 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("read the start time of process %d: %w", pid, err)
+		return 0, false, fmt.Errorf("read the start time of process %d: %w", pid, err)
 	}
-	return t, nil
+	dead = (fields[0] == "Z" || fields[0] == "X") && (fields[17] == "0" || fields[17] == "1")
+	return start, dead, nil
 }

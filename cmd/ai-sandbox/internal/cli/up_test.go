@@ -1,0 +1,257 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+	"ai-sandbox/cmd/ai-sandbox/internal/config"
+	"ai-sandbox/cmd/ai-sandbox/internal/detach"
+	"ai-sandbox/cmd/ai-sandbox/internal/session"
+	"ai-sandbox/policy"
+)
+
+func TestSplitSandboxVerbs(t *testing.T) {
+	for _, tc := range []struct {
+		line string
+		want Invocation
+		err  string // all of it
+		verb bool
+	}{
+		{line: "up", want: Invocation{Verb: "up"}},
+		{line: "up --json --profile local .", want: Invocation{Verb: "up", Flags: []string{"--json=true", "--profile=local"}, Args: []string{"."}}},
+		{line: "--runtime local up --net none dir -- make -j --json", want: Invocation{Verb: "up", Flags: []string{"--runtime=local", "--net=none"}, Args: []string{"dir"}, Command: []string{"make", "-j", "--json"}}},
+		{line: "up -- -- x", want: Invocation{Verb: "up", Command: []string{"--", "x"}}},
+		{line: "exec abc -- ls -la --json", want: Invocation{Verb: "exec", Args: []string{"abc"}, Command: []string{"ls", "-la", "--json"}}},
+		{line: "wait abc --ready --timeout 3s", want: Invocation{Verb: "wait", Args: []string{"abc"}, Flags: []string{"--ready=true", "--timeout=3s"}}},
+		{line: "down abc", want: Invocation{Verb: "down", Args: []string{"abc"}}},
+
+		{line: "up a b", err: "up takes no argument b; drop it"},
+		{line: "up --", err: `no command follows "--"; name one, or drop the "--"`},
+		{line: "up --report r.json", err: `--report is not a flag of up; see: ai-sandbox help up`},
+		{line: "up --print-policy", err: `--print-policy is not a flag of up; see: ai-sandbox help up`},
+		{line: "exec abc", err: "exec needs a command; write: ai-sandbox exec ID -- COMMAND..."},
+		{line: "exec abc ls", err: `exec takes a command after "--" only; write: ai-sandbox exec ID -- COMMAND...`},
+		{line: "exec -- ls", err: "exec needs ID -- COMMAND...; write: ai-sandbox exec ID -- COMMAND..."},
+		{line: "wait abc --timeout", err: "--timeout needs a value; write --timeout=VALUE", verb: true},
+		{line: "wait", err: "wait needs ID; write: ai-sandbox wait ID", verb: true},
+		{line: "down", err: "down needs ID; write: ai-sandbox down ID", verb: true},
+		{line: "down a b", err: "down takes no argument b; drop it", verb: true},
+	} {
+		got, err := Split(strings.Fields(tc.line))
+		if tc.err != "" {
+			var usage *errUsage
+			if !errors.As(err, &usage) || usage.text != tc.err || usage.verb != tc.verb {
+				t.Errorf("%s: %+v, want %s", tc.line, err, tc.err)
+			}
+			continue
+		}
+		if err != nil || !reflect.DeepEqual(got, tc.want) {
+			t.Errorf("%s: %+v, %v", tc.line, got, err)
+		}
+	}
+}
+
+var someHandle = session.Handle{
+	Version: 1, SandboxID: "0123456789ab", Host: "localhost", PID: 4711, WorkspaceDir: "/w\x1b[2J", WorkspaceOwned: true, Workdir: "/project", Log: "/log",
+	Runtime: "local", Isolation: "process", Capabilities: backend.Capabilities{Networks: []string{"unix", "none"}, Publishing: true},
+	Reachability: session.Reachability{Local: session.LocalReach{WorkspaceDir: "/w", PID: 4711, Exec: []string{"/a b/ai-sandbox", "exec", "0123456789ab", "--"}}},
+}
+
+const someText = `sandbox      0123456789ab
+host         localhost
+pid          4711
+workspace    "/w\x1b[2J" (removed by down)
+inside       /project
+log          /log
+runtime      local (isolation: process)
+can          networks: unix, none; no gates; no limits; no snapshots; published ports
+run in it    "/a b/ai-sandbox" exec 0123456789ab -- COMMAND...
+end it       ai-sandbox down 0123456789ab
+`
+
+// What up prints is the supervisor's word, and its exit code the supervisor's.
+func TestUp(t *testing.T) {
+	s := newStage(t)
+	var asked []string
+	code, err := 0, error(nil)
+	s.engine.Detach = func(_ context.Context, args []string, deliver func(session.Handle) error) (int, error) {
+		asked = args
+		if code != 0 || err != nil {
+			return code, err
+		}
+		return 0, deliver(someHandle)
+	}
+	args := []string{"--runtime", "local", "up", "--json", ".", "--", "make"}
+	if got := s.do(args...); got != 0 || !reflect.DeepEqual(asked, args) {
+		t.Errorf("exit %d, started with %q: %s", got, asked, s.err.String())
+	}
+	var h session.Handle
+	if err := json.Unmarshal(s.out.Bytes(), &h); err != nil || !reflect.DeepEqual(h, someHandle) {
+		t.Errorf("printed %s (%v)", s.out.String(), err)
+	}
+	if got := s.do("up"); got != 0 || s.out.String() != someText {
+		t.Errorf("exit %d:\n%s\nnot\n%s", got, s.out.String(), someText)
+	}
+	for _, tc := range []struct {
+		code, want int
+		err        error
+		says       string
+	}{{77, 77, nil, ""}, {125, 125, nil, ""}, {0, 125, errors.New("no word"), "ai-sandbox: error: no word\n"}, {130, 130, errors.New("no word"), "ai-sandbox: error: no word\n"}} {
+		code, err = tc.code, tc.err
+		if got := s.do("up"); got != tc.want || s.err.String() != tc.says || s.out.Len() > 0 {
+			t.Errorf("%+v: exit %d: %s%s", tc, got, s.out.String(), s.err.String())
+		}
+	}
+	asked = nil
+	if got := s.do("up", "--nte", "none"); got != 125 || asked != nil {
+		t.Errorf("a flag that is none: exit %d, started %q", got, asked)
+	}
+	// Nobody becomes a supervisor by typing its marker.
+	if got := s.do(detach.Marker, "up"); got != 125 || asked != nil || !strings.Contains(s.err.String(), "is for ai-sandbox itself") {
+		t.Errorf("by hand: exit %d: %s", got, s.err.String())
+	}
+}
+
+// A workspace that was made for a sandbox may be its project, though it lies in
+// ai-sandbox's state, and no other directory there; its home ends with it.
+func TestWorkspace(t *testing.T) {
+	s := newStage(t)
+	state := filepath.Join(s.env["XDG_STATE_HOME"], "ai-sandbox")
+	own, other := filepath.Join(state, "workspaces/0123456789ab"), filepath.Join(state, "workspaces/ba9876543210")
+	for _, d := range []string{own, other} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look := func(project, workspace string, command ...string) (policy.Policy, error) {
+		a := &app{Streams: Streams{Out: &s.out, Err: &s.err}, ctx: context.Background(), env: s.env, engine: s.engine, cwd: s.project, project: project, workspace: workspace}
+		set, err := a.prepare(nil, forLook)
+		if err != nil {
+			return policy.Policy{}, err
+		}
+		p, _, err := a.policy(Invocation{Verb: "up", Args: command}, set)
+		return p, err
+	}
+	p, err := look(own, own)
+	if err != nil || p.Project != own || !p.Home.Ephemeral || len(p.Command) != 0 {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if p, err = look(s.project, "", "make"); err != nil || p.Project != s.project || p.Home.Ephemeral || !reflect.DeepEqual(p.Command, []string{"make"}) {
+		t.Errorf("%+v, %v", p, err)
+	}
+	for _, tc := range [][2]string{{own, ""}, {other, own}, {state, state}, {filepath.Join(state, "workspaces"), own}} {
+		if _, err := look(tc[0], tc[1]); err == nil || !strings.Contains(err.Error(), "lie in one another") {
+			t.Errorf("project %s, workspace %q: %v", tc[0], tc[1], err)
+		}
+	}
+}
+
+// The supervisor takes away what it has made when the run is refused.
+func TestSuperviseRefused(t *testing.T) {
+	s := newStage(t)
+	ws := filepath.Join(s.env["XDG_STATE_HOME"], "ai-sandbox/workspaces/0123456789ab")
+	discarded, started := false, false
+	s.engine.NewSandbox = func(_ Machine, workspace bool) (Sandbox, error) {
+		sb := Sandbox{Discard: func() error { discarded = true; return nil },
+			Start: func(context.Context, RunRequest) (int, error) { started = true; return 0, nil }}
+		if workspace {
+			sb.Workspace = ws
+			return sb, os.MkdirAll(ws, 0o700)
+		}
+		return sb, nil
+	}
+	for _, dir := range [][]string{nil, {"/"}, {"nowhere"}, {"."}} {
+		discarded = false
+		t.Chdir(s.project)
+		a := &app{Streams: Streams{Out: &s.out, Err: &s.err}, ctx: context.Background(), env: s.env, engine: s.engine, cwd: s.project, supervisor: true}
+		_, err := a.supervise(Invocation{Verb: "up", Args: dir}, []config.Item{{Key: "profile", Value: "nope", Origin: "--profile"}})
+		if err == nil || !discarded || started {
+			t.Errorf("%v: %v, discarded %v, started %v", dir, err, discarded, started)
+		}
+		if len(dir) == 0 && !strings.Contains(err.Error(), `profile "nope" is unknown`) {
+			t.Errorf("in its own workspace: %v", err)
+		}
+	}
+}
+
+func TestWaitExecDown(t *testing.T) {
+	s := newStage(t)
+	none := fmt.Errorf("sandbox x: %w", session.ErrNoSandbox)
+	rep := session.Report{Version: 1, Session: "0123456789ab", ExitCode: 3, EndedBy: "command", Reason: "a\x1b[2J"}
+	var err error
+	code := 0
+	s.engine.WaitReady = func(ctx context.Context, _ Machine, id string) (session.Handle, error) {
+		if id == "slow" {
+			<-ctx.Done()
+			return session.Handle{}, context.Cause(ctx)
+		}
+		return someHandle, err
+	}
+	s.engine.WaitExit = func(context.Context, Machine, string) (session.Report, error) { return rep, err }
+	s.engine.Exec = func(_ context.Context, _ Machine, id string, command []string) (int, error) {
+		s.called = append(s.called, id+" "+strings.Join(command, " "))
+		return code, err
+	}
+	s.engine.Down = func(_ context.Context, _ Machine, id string) error {
+		s.called = append(s.called, id)
+		return err
+	}
+	for _, tc := range []struct {
+		args string
+		err  error
+		code int // of exec
+		want int
+		out  string
+		errs string
+	}{
+		{args: "wait x --ready"},
+		{args: "wait x --ready --timeout 1m"},
+		{args: "wait x --exit", out: "ended by command, exit code 3: a\\x1b[2J\n"},
+		{args: "wait x", want: 2, errs: "ai-sandbox: error: wait needs one of --ready and --exit\n"},
+		{args: "wait x --ready --exit", want: 2, errs: "ai-sandbox: error: wait needs one of --ready and --exit\n"},
+		{args: "wait x --ready --timeout 10", want: 2, errs: "ai-sandbox: error: --timeout 10 is not a time; write it as 30s or 5m\n"},
+		{args: "wait x --ready --timeout -1s", want: 2, errs: "ai-sandbox: error: --timeout -1s is not a time; write it as 30s or 5m\n"},
+		{args: "wait x --ready", err: none, want: 3, errs: "ai-sandbox: error: sandbox x: no such sandbox\n"},
+		{args: "wait x --exit", err: none, want: 3, errs: "ai-sandbox: error: sandbox x: no such sandbox\n"},
+		{args: "wait x --ready", err: &session.EndedError{Report: rep}, want: 1, errs: "ai-sandbox: error: sandbox 0123456789ab has ended (by command, exit code 3): a\\x1b[2J\n"},
+		{args: "down x"},
+		{args: "down x", err: none, want: 3, errs: "ai-sandbox: error: sandbox x: no such sandbox\n"},
+		{args: "down x", err: errors.New("held"), want: 1, errs: "ai-sandbox: error: held\n"},
+		{args: "exec x -- true"},
+		{args: "exec x -- false", code: 3, want: 3},
+		{args: "exec x -- nope", code: 127, err: errors.New("not there"), want: 127, errs: "ai-sandbox: error: not there\n"},
+		{args: "exec x -- true", err: none, want: 125, errs: "ai-sandbox: error: sandbox x: no such sandbox\n"},
+		{args: "exec x", want: 125, errs: "ai-sandbox: error: exec needs a command; write: ai-sandbox exec ID -- COMMAND...\n"},
+	} {
+		err, code = tc.err, tc.code
+		if got := s.do(strings.Fields(tc.args)...); got != tc.want || s.out.String() != tc.out || s.err.String() != tc.errs {
+			t.Errorf("%s (%v): exit %d, %q, %q", tc.args, tc.err, got, s.out.String(), s.err.String())
+		}
+	}
+	err = nil
+	began := time.Now()
+	if got := s.do("wait", "slow", "--ready", "--timeout", "20ms"); got != 124 || time.Since(began) > 5*time.Second || s.err.String() != "ai-sandbox: error: the time is over (20ms)\n" {
+		t.Errorf("exit %d: %s", got, s.err.String())
+	}
+	if got := s.do("exec", "x", "--", "a", "", "--b c"); got != 0 || !reflect.DeepEqual(s.called, []string{"x a  --b c"}) {
+		t.Errorf("exit %d, %q", got, s.called)
+	}
+	if got := s.do("wait", "x", "--exit", "--json"); got != 0 || !bytes.Contains(s.out.Bytes(), []byte(`"ended_by": "command"`)) {
+		t.Errorf("exit %d: %s", got, s.out.String())
+	}
+	// They need no setting of the user's, and no runtime.
+	s.write(s.config, "nte = none\n")
+	if got := s.do("down", "x"); got != 0 {
+		t.Errorf("exit %d: %s", got, s.err.String())
+	}
+}

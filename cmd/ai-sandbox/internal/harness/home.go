@@ -1,0 +1,249 @@
+// What a harness gets of the host's home, and what its own home starts with.
+
+package harness
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+
+	"ai-sandbox/policy"
+)
+
+// BindInput is what Binds has to know.
+type BindInput struct {
+	// Home is the user's home on the host, absolute and resolved.
+	Home string
+	// Project is the project on the host, Workdir the same inside.
+	Project, Workdir string
+	// Exists tells whether a host path is a directory or a regular file. A link
+	// at its end is neither: a sandbox could have planted it.
+	Exists func(path string) (isDir, ok bool)
+	// WholeHome is --bind-harness-home.
+	WholeHome bool
+}
+
+// RunDir is where the binds are inside. It is not in the home, which the sandbox
+// writes: when bwrap 0.8 makes a mount point, it follows a link there out to the
+// host, and what podman makes there is not the sandbox's to write.
+const RunDir = "/run/aisb-harness"
+
+// Access is what a harness gets of the host.
+type Access struct {
+	// Binds are in an order to mount them in: one may be inside an earlier one.
+	Binds []policy.Mount
+	// Links lead from the home to the binds. All places that ever have one are
+	// there, parents first.
+	Links []Link
+	// Loud are sentences for policy.Input.Loud.
+	Loud []string
+	// Notes tell the user what was left out that might be missed.
+	Notes []string
+}
+
+// A Link is made inside, as the sandbox's user. Path is relative to the home.
+//
+// First, a symbolic link at Path is removed. Then, if To is set, whatever is at
+// Path is renamed to Path+OwnSuffix and Path becomes a link to To; if it is not,
+// and nothing is at Path, what was renamed comes back.
+type Link struct{ Path, To string }
+
+// OwnSuffix is on the sandbox's own file while the host's is in its place.
+const OwnSuffix = ".own"
+
+// Binds is what a harness gets of the host's home; what is not there is left
+// out. Without WholeHome that is the file with its login, read-only, and the
+// project's own transcripts, for which it can't be resumed otherwise.
+//
+// A file that is bound alone stays what it was at the start of the run: a login
+// that the host renews by a rename goes unseen, and one that is renewed inside
+// never gets out. Where renewing uses the old token up (claude, codex) the host
+// has to log in again then; it can't happen while the host that renews tokens is
+// not on the list (platform.claude.com, auth.openai.com).
+func (h Harness) Binds(in BindInput) Access {
+	var out Access
+	if h.dir == "" || !path.IsAbs(in.Home) {
+		return out
+	}
+	is := func(p string, wantDir bool) bool {
+		dir, ok := in.Exists(path.Join(in.Home, p))
+		return ok && dir == wantDir
+	}
+	bind := func(source, target string, ro bool, why string) {
+		out.Binds = append(out.Binds, policy.Mount{
+			Kind: policy.KindBind, Source: path.Join(in.Home, source), Target: path.Join(RunDir, target), ReadOnly: ro, Why: why,
+		})
+	}
+	link := func(at, target string, wanted bool) {
+		l := Link{Path: at}
+		if wanted {
+			l.To = path.Join(RunDir, target)
+		}
+		out.Links = append(out.Links, l)
+	}
+
+	whole := in.WholeHome && is(h.dir, true)
+	link(h.dir, "home", whole)
+	if whole {
+		bind(h.dir, "home", false, h.Name+"'s directory in the host's home, all of it")
+		holds := "every project's transcripts are in there"
+		if h.credential != "" {
+			holds = "every project's transcripts and the login are in there"
+		}
+		out.Loud = append(out.Loud, fmt.Sprintf("HARNESS HOME: the command can change this machine's ~/%s. %s obeys what is in there outside of the sandbox too (%s), "+
+			"so that whatever runs inside can run outside later; and %s", h.dir, h.Name, h.dangers, holds))
+		return out
+	}
+	if in.WholeHome {
+		out.Notes = append(out.Notes, fmt.Sprintf("there is no directory ~/%s to bind; %s has its own in the sandbox", h.dir, h.Name))
+	}
+
+	if h.credential != "" {
+		ok := is(h.credential, false)
+		link(h.credential, "login", ok)
+		if ok {
+			bind(h.credential, "login", true, h.Name+"'s login, as it is now")
+		}
+	}
+	if h.transcripts == nil {
+		return out
+	}
+	source := h.transcripts(in.Project)
+	ok := is(source, true)
+	if ok && h.obeyed != "" && !is(path.Join(source, h.obeyed), true) {
+		// Nothing can be mounted on what is not there, and without that the
+		// command could make it.
+		ok = false
+		out.Notes = append(out.Notes, fmt.Sprintf("%s's earlier sessions of this project stay outside, as ~/%s is not a directory that could be held read-only; "+
+			"%s makes it at its next start outside", h.Name, path.Join(source, h.obeyed), h.Name))
+	}
+	link(h.transcripts(in.Workdir), "transcripts", ok)
+	if !ok {
+		return out
+	}
+	bind(source, "transcripts", false, fmt.Sprintf("%s's transcripts of this project; outside, resuming one replays what was written inside", h.Name))
+	if h.obeyed != "" {
+		bind(path.Join(source, h.obeyed), path.Join("transcripts", h.obeyed), true, h.Name+" takes instructions from it outside too")
+	}
+	return out
+}
+
+// A Seed is a file that a home has to have before its first run.
+type Seed struct {
+	// Path is relative to the home; directories above it are made with mode
+	// 0700, as for a Link.
+	Path    string
+	Content []byte
+	Mode    fs.FileMode
+}
+
+// Seeds are the files that spare a first run in workdir its questions: whether
+// the project is trusted, and what a sandbox answers already. A file that exists
+// is left as it is, whatever it holds or is. They are made inside, after the
+// links, with O_EXCL and as the sandbox's user: what a hostile home leads to is
+// the sandbox's own then. Below a link that leads to the host nothing is seeded:
+// the host's answers are the user's.
+func (h Harness) Seeds(workdir string, links []Link) []Seed {
+	if h.seeds == nil {
+		return nil
+	}
+	var out []Seed
+	for _, s := range h.seeds(workdir) {
+		host := slices.ContainsFunc(links, func(l Link) bool { return l.To != "" && strings.HasPrefix(s.Path, l.Path+"/") })
+		if !host {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// claudeSeeds: without the first claude looks for its maker's hosts and asks for
+// a theme and for trust, and starts with none of them; without the second it
+// asks, at each start with the flag, whether it may go without asking.
+func claudeSeeds(workdir string) []Seed {
+	return []Seed{
+		{Path: ".claude.json", Mode: 0o600, Content: asJSON(map[string]any{
+			"hasCompletedOnboarding": true,
+			"projects":               map[string]any{workdir: map[string]any{"hasTrustDialogAccepted": true}},
+		})},
+		{Path: ".claude/settings.json", Mode: 0o600, Content: asJSON(map[string]any{"skipDangerousModePermissionPrompt": true})},
+	}
+}
+
+// codexSeeds: without it codex asks for trust in a git repository.
+func codexSeeds(workdir string) []Seed {
+	text := "[projects." + tomlString(workdir) + "]\ntrust_level = \"trusted\"\n"
+	return []Seed{{Path: ".codex/config.toml", Mode: 0o600, Content: []byte(text)}}
+}
+
+// piSeeds: without it pi asks for trust in a project with a .pi directory, and
+// does without that when it can't ask.
+func piSeeds(workdir string) []Seed {
+	return []Seed{{Path: ".pi/agent/trust.json", Mode: 0o600, Content: asJSON(map[string]any{workdir: true})}}
+}
+
+// asJSON can't fail: what it is given are maps of strings and truths.
+func asJSON(v any) []byte {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		panic(err)
+	}
+	return append(text, '\n')
+}
+
+// tomlString is a TOML basic string (TOML 1.0, "String").
+func tomlString(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r < ' ' || r == 0x7f:
+			fmt.Fprintf(&b, `\u%04X`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+// claudeTranscripts is where claude keeps a project's sessions. Each UTF-16 unit
+// of the path that is no ASCII letter or digit becomes "-", and a name of more
+// than 200 is cut and told apart by a hash. Short names are not: a.b and a-b
+// share theirs.
+func claudeTranscripts(project string) string {
+	const longest = 200
+	var name strings.Builder
+	var hash int32
+	for _, u := range utf16.Encode([]rune(project)) {
+		hash = hash*31 + int32(u)
+		if u < 0x80 && (u >= '0' && u <= '9' || u|0x20 >= 'a' && u|0x20 <= 'z') {
+			name.WriteByte(byte(u))
+		} else {
+			name.WriteByte('-')
+		}
+	}
+	dir := name.String()
+	if len(dir) > longest {
+		n := int64(hash)
+		if n < 0 {
+			n = -n
+		}
+		dir = dir[:longest] + "-" + strconv.FormatInt(n, 36)
+	}
+	return ".claude/projects/" + dir
+}
+
+// piTranscripts is where pi keeps a project's sessions.
+func piTranscripts(project string) string {
+	name := strings.NewReplacer("/", "-", `\`, "-", ":", "-").Replace(strings.TrimPrefix(project, "/"))
+	return ".pi/agent/sessions/--" + name + "--"
+}

@@ -1,0 +1,291 @@
+//go:build e2e
+
+package jail
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// beats is how many requests of the agent have come to the far server.
+func beats(b *box) int {
+	n := 0
+	for _, h := range w.net.Hits(b.token) {
+		if h.Net == "http" && strings.Contains(h.Path, "beat") {
+			n++
+		}
+	}
+	return n
+}
+
+// beating runs an agent that asks a far server again and again, and writes to
+// the project each time.
+func (b *box) beating(t *testing.T) *live {
+	t.Helper()
+	// One that ignores signals and is in a session of its own, too.
+	l := b.start(t, append([]string{"--ephemeral-home"}, b.gated("sh", "-c",
+		"(trap '' HUP TERM INT; exec setsid sh -c 'while :; do printf . >>stray; sleep 0.05; done') >/dev/null 2>&1 & exec ./probe beat https://"+b.host("ok.test")+"/beat beats")...)...)
+	eventually(t, time.Minute, "the agent's first requests", func() bool { return beats(b) > 3 && b.size("beats") > 3 && b.size("stray") > 3 })
+	return l
+}
+
+// Two seconds after any one of the processes that a session stands on was
+// killed, the agent is dead; and the next ai-sandbox removes what is left. Not
+// parallel: what is left is everybody's.
+func TestLifeline(t *testing.T) {
+	for _, engine := range engines() {
+		victims := map[string]func(t *testing.T, l *live) []process{
+			"ai-sandbox": func(_ *testing.T, l *live) []process { return []process{{pid: l.cmd.Process.Pid}} },
+			"bubblewrap": func(t *testing.T, l *live) []process { return below(t, l, "bwrap ", "session") },
+			"entrypoint": func(t *testing.T, l *live) []process { return below(t, l, "aisb-entrypoint session") },
+		}
+		if engine == "squid" {
+			victims["squid"] = func(t *testing.T, l *live) []process { return below(t, l, "squid") }
+			victims["gate's bubblewrap"] = func(t *testing.T, l *live) []process { return below(t, l, "bwrap ", " gate ") }
+		}
+		for name, victim := range victims {
+			t.Run(engine+" "+name, func(t *testing.T) {
+				b := newBox(t)
+				b.env = []string{"AISB_GATE_ENGINE=" + engine}
+				settle(t)
+				before := snapshot(t)
+				l := b.beating(t)
+				kill(t, victim(t, l)...)
+				time.Sleep(2 * time.Second) // the promise is about this moment
+				requests, lives := beats(b), b.size("beats")+b.size("stray")
+				time.Sleep(500 * time.Millisecond)
+				if beats(b) > requests {
+					t.Error("requests still come through")
+				}
+				if b.size("beats")+b.size("stray") > lives {
+					t.Error("the agent lives on")
+				}
+				r := l.wait(20 * time.Second)
+				if name != "ai-sandbox" && r.Code != 125 && r.Code != 137 {
+					t.Errorf("want a code of our own: %s", r)
+				}
+				if name != "ai-sandbox" && !strings.Contains(r.Err, "ai-sandbox: ") {
+					t.Errorf("nothing is said about it: %s", r)
+				}
+				if name == "ai-sandbox" {
+					left := snapshot(t).minus(before)
+					if len(left) == 0 {
+						t.Error("a killed session leaves its record at least, so nothing was reaped")
+					}
+					for _, s := range left {
+						if strings.HasPrefix(s, "process ") || strings.HasPrefix(s, "listener ") {
+							t.Errorf("2.5 s later: %s", s)
+						}
+					}
+					b.ok("clean") // the next command reaps, whatever it is
+				}
+				nothingLeft(t, before, 2*time.Second)
+			})
+		}
+	}
+}
+
+// below are the processes of a session whose argv holds the words, but for
+// ai-sandbox itself.
+func below(t *testing.T, l *live, words ...string) []process {
+	t.Helper()
+	var out []process
+	for _, p := range tree(t, l.cmd.Process.Pid) {
+		all := p.pid != l.cmd.Process.Pid
+		for _, w := range words {
+			all = all && strings.Contains(p.argv+" ", w)
+		}
+		if all {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Nothing is left after a normal end, an error at any step, or a signal at any
+// moment. Not parallel: what is there is everybody's.
+func TestNothingLeft(t *testing.T) {
+	settle(t)
+	type step struct {
+		name string
+		run  func(t *testing.T, b *box)
+	}
+	steps := []step{
+		{"normal end", func(t *testing.T, b *box) {
+			b.ok("--ephemeral-home", "--allow", b.host("ok.test"), "--", "curl", "-sS", "https://"+b.host("ok.test"))
+		}},
+		{"failing command", func(_ *testing.T, b *box) { b.run("--ephemeral-home", "--", "false") }},
+		{"no such command", func(_ *testing.T, b *box) { b.run("--ephemeral-home", "--", "no-such-command") }},
+		{"no network", func(_ *testing.T, b *box) { b.ok("--ephemeral-home", "--net", "none", "--", "true") }},
+		{"refusal", func(_ *testing.T, b *box) { b.run("--allow", "not a host", "--", "true") }},
+		{"printouts", func(_ *testing.T, b *box) { b.ok("--dry-run", "--", "true") }},
+		{"no user namespaces", func(_ *testing.T, b *box) { b.runIn(withUserNamespaces(0), "--ephemeral-home", "--", "true") }},
+		{"orphans", func(_ *testing.T, b *box) {
+			b.ok("--ephemeral-home", "--", "sh", "-c", "(trap '' HUP TERM; setsid sleep 600 >/dev/null 2>&1 &); true")
+		}},
+		{"locked home", func(_ *testing.T, b *box) {
+			b.ok("--ephemeral-home", "--", "sh", "-c", "mkdir -p ~/a/b/c; ln -s /etc ~/a/etc; ln -s / ~/a/b/root; touch ~/a/b/c/f; chmod 000 ~/a/b/c ~/a/b ~/a; mkfifo ~/fifo; chmod 500 ~")
+		}},
+	}
+	for _, engine := range engines() {
+		for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+			for _, ms := range []int{-1, 0, 2, 5, 8, 12, 16, 20, 25, 30, 40, 50, 70, 90} {
+				if ms >= 0 && (ms+int(sig))%2 == 0 && engine == "squid" {
+					continue
+				}
+				name := fmt.Sprintf("%s %v after %d ms", engine, sig, ms)
+				if ms < 0 {
+					name = fmt.Sprintf("%s %v while it runs", engine, sig)
+				}
+				steps = append(steps, step{name, func(t *testing.T, b *box) {
+					b.env = []string{"AISB_GATE_ENGINE=" + engine}
+					l := b.start(t, "--allow", b.host("ok.test"), "--ephemeral-home", "--", "sh", "-c", "echo up >up; exec sleep 600")
+					if ms < 0 {
+						b.file(t, "up")
+					} else {
+						time.Sleep(time.Duration(ms) * time.Millisecond) // the moment is the case
+					}
+					if err := l.cmd.Process.Signal(sig); err != nil {
+						t.Fatal(err)
+					}
+					// Before its handlers are there, a program dies of the signal.
+					if r := l.wait(30 * time.Second); r.Code != 128+int(sig) && (r.Code != -int(sig) || ms < 0) {
+						t.Errorf("%s", r)
+					}
+				}})
+			}
+		}
+	}
+	for _, s := range steps {
+		t.Run(s.name, func(t *testing.T) {
+			b := newBox(t)
+			before := snapshot(t)
+			s.run(t, b)
+			// ai-sandbox has ended: only the kernel's own work gets a moment.
+			nothingLeft(t, before, time.Second)
+		})
+	}
+	// The positive control: a session that runs shows in each kind.
+	b := newBox(t)
+	before := snapshot(t)
+	_, stop := b.background(t, "--ephemeral-home", "--", "sh", "-c", "echo up >up; cat")
+	b.file(t, "up")
+	seen := strings.Join(snapshot(t).minus(before), "\n")
+	for _, want := range []string{"process ", "socket " + runtimeDir(), "file " + runtimeDir(), "file " + stateDir()} {
+		if !strings.Contains(seen, want) {
+			t.Errorf("the positive control failed: a running session shows no %q: %s", want, seen)
+		}
+	}
+	stop()
+}
+
+// What a killed ai-sandbox left is removed by the next command, whichever it is;
+// but a record whose process id is another process's now is not that process's.
+func TestReaping(t *testing.T) {
+	b := newBox(t)
+	settle(t)
+	for _, next := range [][]string{{"clean"}, {"--net", "none", "--ephemeral-home", "--", "true"}} {
+		before := snapshot(t)
+		l := b.start(t, "--ephemeral-home", "--allow", b.host("ok.test"), "--", "sh", "-c", "echo up >up; exec sleep 600")
+		b.file(t, "up")
+		if err := os.Remove(filepath.Join(b.dir, "up")); err != nil {
+			t.Fatal(err)
+		}
+		kill(t, process{pid: l.cmd.Process.Pid})
+		l.wait(10 * time.Second)
+		if left := snapshot(t).minus(before); len(left) < 2 {
+			t.Errorf("the positive control failed: a killed session leaves nothing: %q", left)
+		}
+		b.ok(next...)
+		nothingLeft(t, before, 2*time.Second)
+	}
+
+	// A record of a process that has ended, with its number given to another.
+	before := snapshot(t)
+	l := b.start(t, "--ephemeral-home", "--", "sh", "-c", "echo up >up; exec sleep 600")
+	b.file(t, "up")
+	records, err := filepath.Glob(filepath.Join(stateDir(), "*", "session-*.json"))
+	if err != nil || len(records) != 1 {
+		t.Fatalf("%q, %v", records, err)
+	}
+	kill(t, process{pid: l.cmd.Process.Pid})
+	l.wait(10 * time.Second)
+	bystander := exec.Command("sleep", "600")
+	if err := bystander.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = bystander.Process.Kill() // ours
+		_ = bystander.Wait()         // likewise
+	}()
+	givePID(t, records[0], bystander.Process.Pid) // the start time is the first one's
+	b.ok("clean")
+	if err := bystander.Process.Signal(syscall.Signal(0)); err != nil || ended(bystander.Process.Pid) {
+		t.Errorf("the process that has the number now was ended: %v", err)
+	}
+	left := snapshot(t).minus(before)
+	for _, s := range left {
+		if !strings.HasPrefix(s, fmt.Sprintf("process %d ", bystander.Process.Pid)) {
+			t.Errorf("left behind: %s", s)
+		}
+	}
+	// And one that is alive is left alone.
+	l, stop := b.background(t, "--ephemeral-home", "--", "sh", "-c", "echo up >up2; cat")
+	b.file(t, "up2")
+	b.ok("clean")
+	if ended(l.cmd.Process.Pid) || len(tree(t, l.cmd.Process.Pid)) < 3 {
+		t.Error("clean took a session that runs")
+	}
+	stop()
+}
+
+// The caller's terminal, shell or machine goes away in the middle of a start: so
+// does everything else.
+func TestKilledWhileStarting(t *testing.T) {
+	b := newBox(t)
+	settle(t)
+	before := snapshot(t)
+	for _, ms := range []int{1, 3, 6, 10, 14, 18, 22, 26, 30, 35, 40, 50, 60, 80} {
+		l := b.start(t, "--ephemeral-home", "--allow", b.host("ok.test"), "--", "sh", "-c", "exec sleep 600")
+		time.Sleep(time.Duration(ms) * time.Millisecond) // the moment is the case
+		kill(t, process{pid: l.cmd.Process.Pid})
+		l.wait(10 * time.Second)
+	}
+	b.ok("clean")
+	nothingLeft(t, before, 2*time.Second)
+}
+
+// settle makes what stays by design (directories, the entrypoint's file), and
+// removes what an earlier test has left.
+func settle(t *testing.T) {
+	t.Helper()
+	b := newBox(t)
+	b.ok("--ephemeral-home", "--", "true")
+	h := readHandle(t, b.ok("up", "--json", "--net", "none").Out)
+	b.ok("down", h.ID)
+	b.ok("clean")
+}
+
+// givePID makes a record say that its owner has another number.
+func givePID(t *testing.T, record string, pid int) {
+	t.Helper()
+	text, err := os.ReadFile(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := regexp.MustCompile(`"pid":\d+`).ReplaceAll(text, fmt.Appendf(nil, `"pid":%d`, pid))
+	if bytes.Equal(changed, text) {
+		t.Fatalf("no pid in %s", text)
+	}
+	if err := os.WriteFile(record, changed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

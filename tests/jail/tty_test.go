@@ -1,0 +1,186 @@
+//go:build e2e
+
+package jail
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestTerminal(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	m := b.onTerminal(t, "--net", "none", "--", "bash", "--norc", "-i")
+	before := m.settings()
+	m.send("PS1='$ '; tty; test -t 0 && test -t 1 && test -t 2 && echo is''TTY; stty size; echo term''=$TERM; : </dev/tty && echo has''CTTY\r")
+	m.expect("/dev/pts/")
+	m.expect("isTTY")
+	m.expect("30 100")
+	m.expect("term=xterm")
+	m.expect("hasCTTY")
+	if strings.Contains(m.out.String(), "no job control") || strings.Contains(m.out.String(), "cannot set terminal process group") {
+		t.Errorf("bash has no job control: %q", m.out.String())
+	}
+	m.resize(77, 22)
+	eventually(t, 10*time.Second, "the new size", func() bool {
+		m.send("stty size\r")
+		time.Sleep(100 * time.Millisecond)
+		return strings.Contains(m.out.String(), "22 77")
+	})
+	// Ctrl-C ends the foreground job, and neither the shell nor the session.
+	m.send("echo wait''ing; sleep 500; echo after''=$?\r")
+	m.expect("waiting")
+	time.Sleep(200 * time.Millisecond)
+	m.send("\x03")
+	m.send("echo still''=here\r")
+	m.expect("still=here")
+	// Ctrl-Z stops the job inside, not ai-sandbox; fg goes on with it.
+	m.send("echo again''; sh -c 'sleep 1; echo slept''=well'\r")
+	m.expect("again")
+	time.Sleep(200 * time.Millisecond)
+	m.send("\x1a")
+	m.expect("Stopped")
+	m.send("jobs; fg\r")
+	m.expect("slept=well")
+	m.send("\x15echo back''=here\r")
+	m.expect("back=here")
+	// podman's detach keys are bytes like any other.
+	m.send("\x10\x11")
+	m.send("\x15echo attached''=still\r")
+	m.expect("attached=still")
+	// Ctrl-D ends the shell.
+	m.send("exit 43\r")
+	if code := m.wait(); code != 43 {
+		t.Errorf("exit code %d: %q", code, m.out.String())
+	}
+	if after := m.settings(); after != before {
+		t.Errorf("the terminal is not as it was: %+v, was %+v", after, before)
+	}
+}
+
+// The size is there from the command's first moment, and the end of input is one.
+func TestTerminalFirstMoment(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	m := b.onTerminal(t, "--net", "none", "--", "sh", "-c", "stty size; cat; echo end''ed")
+	m.expect("30 100")
+	m.send("line\r")
+	m.expect("line\r\nline")
+	m.send("\x04")
+	m.expect("ended")
+	if code := m.wait(); code != 0 {
+		t.Errorf("exit code %d: %q", code, m.out.String())
+	}
+}
+
+// Ctrl-C reaches the command as a signal of its terminal.
+func TestTerminalInterrupt(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	m := b.onTerminal(t, "--net", "none", "--", "sh", "-c", "trap 'echo got''INT; exit 5' INT; echo rea''dy; while :; do sleep 0.05; done")
+	m.expect("ready")
+	m.send("\x03")
+	m.expect("gotINT")
+	if code := m.wait(); code != 5 {
+		t.Errorf("exit code %d: %q", code, m.out.String())
+	}
+}
+
+// A signal to ai-sandbox ends it with the terminal as it was.
+func TestTerminalRestored(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+		b := newBox(t)
+		m := b.onTerminal(t, "--net", "none", "--", "sh", "-c", "echo rea''dy; exec sleep 600")
+		before := m.settings()
+		m.expect("ready")
+		if raw := m.settings(); raw == before {
+			t.Error("the terminal was never raw, so nothing is restored")
+		}
+		if err := m.cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if code := m.wait(); code != 128+int(sig) {
+			t.Errorf("%v: exit code %d: %q", sig, code, m.out.String())
+		}
+		if after := m.settings(); after != before {
+			t.Errorf("%v: the terminal is not as it was", sig)
+		}
+	}
+}
+
+// The window goes away: the command is hung up on, and nothing stays.
+func TestTerminalHangup(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	m := b.onTerminal(t, "--net", "none", "--", "sh", "-c", "trap 'echo hup >hup; exit 0' HUP; echo rea''dy; while :; do sleep 0.05; done")
+	m.expect("ready")
+	m.slave.Close()
+	m.master.Close()
+	m.wait()
+	b.file(t, "hup")
+}
+
+// Output is whole, also when the command ends right after it.
+func TestTerminalOutput(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	for range 3 {
+		m := b.onTerminal(t, "--net", "none", "--", "sh", "-c", "seq 1 20000; echo last''line")
+		if code := m.wait(); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+		m.expect("lastline")
+		text := m.out.String()
+		at := 0
+		for i := 1; i <= 20000; i++ {
+			line := fmt.Sprintf("\n%d\r\n", i)
+			n := strings.Index(text[at:], line[1:])
+			if n < 0 {
+				t.Fatalf("line %d of 20000 is not there", i)
+			}
+			at += n
+		}
+	}
+}
+
+// What is pushed into the terminal's input goes nowhere, and the caller's
+// terminal has no name inside.
+func TestTerminalInjection(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	m := b.onTerminal(t, "--net", "none", "--", "sh", "-c", "tty; ls /dev/pts | tr '\\n' ' '; ./probe calls | grep tiocsti; ls -l /dev/console /dev/tty1 /dev/vcs 2>&1 | grep -c 'No such'; stty -F /dev/tty size; echo do''ne")
+	m.expect("done")
+	if code := m.wait(); code != 0 {
+		t.Errorf("exit code %d: %q", code, m.out.String())
+	}
+	text := m.out.String()
+	for _, want := range []string{"/dev/pts/0\r\n0 ptmx ioctl", "ioctl-tiocsti EPERM", "ioctl-tiocsti-high EPERM", "30 100"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q: %q", want, text)
+		}
+	}
+	// The positive control: outside, the same call reaches the driver (which newer
+	// kernels tell to refuse it, with EIO).
+	b.bin = filepath.Join(w.bin, "probe")
+	m = b.onTerminal(t, "calls")
+	m.wait()
+	if !regexp.MustCompile(`ioctl-tiocsti (OK|EIO)`).MatchString(m.out.String()) {
+		t.Errorf("the positive control failed: %q", m.out.String())
+	}
+}
+
+// What has a terminal on one side only is a pipe inside.
+func TestPipeIsNoTerminal(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	r := b.runWith(strings.NewReader("x"), "--net", "none", "--", "sh", "-c", "test -t 0 || test -t 1 || echo pipes; cat")
+	if r.Code != 0 || r.Out != "pipes\nx" {
+		t.Errorf("%s", r)
+	}
+}
