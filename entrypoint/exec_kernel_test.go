@@ -334,8 +334,8 @@ func TestExecTerminal(t *testing.T) {
 		m.expect("$ ")
 		m.write("tty; stty size\n")
 		m.expect("/dev/pts/0\r\n22 77\r\n")
-		m.write("trap 'echo resized' WINCH; echo set $((1+1))\\n")
-		m.expect("set 2\\r\\n") // not the echo of what is typed
+		m.write("trap 'echo resized' WINCH; echo set $((1+1))\n")
+		m.expect("set 2\r\n") // not the echo of what is typed
 		m.expect("$ ")
 		b.send(spec.ToGuest{Resize: &spec.Resize{Exec: 7, Cols: 78, Rows: 23}})
 		m.enterUntil("resized\r\n")

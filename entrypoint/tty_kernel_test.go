@@ -156,8 +156,8 @@ func testTerminal(t *testing.T, sandbox func(command ...string) (*box, *terminal
 		t.Errorf("alive: %v", left)
 	}
 
-	m.write("trap 'echo resized' WINCH; echo set $((1+1))\\n")
-	m.expect("set 2\\r\\n") // not the echo of what is typed
+	m.write("trap 'echo resized' WINCH; echo set $((1+1))\n")
+	m.expect("set 2\r\n") // not the echo of what is typed
 	m.expect("$ ")
 	m.resize(101, 41)
 	m.enterUntil("resized\r\n") // not the command's own echo

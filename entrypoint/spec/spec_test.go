@@ -2,6 +2,7 @@ package spec
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -110,18 +111,33 @@ func FuzzReadFrame(f *testing.F) {
 	if err := WriteFrame(&b, ToGuest{Spec: &s}); err != nil {
 		f.Fatal(err)
 	}
+	f.Add(bytes.Clone(b.Bytes()))
+	b.Reset()
+	e := exec()
+	if err := WriteFrame(&b, ToGuest{Exec: &e}); err != nil {
+		f.Fatal(err)
+	}
 	f.Add(b.Bytes())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var got ToGuest
-		if ReadFrame(bytes.NewReader(data), &got) != nil || got.Spec == nil {
+		if ReadFrame(bytes.NewReader(data), &got) != nil {
 			return
 		}
+		// None of these may panic, whatever came.
+		_ = got.Check()
+		if got.Spec != nil {
+			_ = Validate(*got.Spec)
+		}
+		if got.Exec != nil {
+			_ = ValidateExec(*got.Exec)
+		}
+		got.Spec, got.Exec = cmp.Or(got.Spec, &Spec{}), cmp.Or(got.Exec, &Exec{})
 		var again bytes.Buffer
 		var back ToGuest
 		if err := WriteFrame(&again, got); err != nil {
 			t.Fatal(err)
 		}
-		if err := ReadFrame(&again, &back); err != nil || !reflect.DeepEqual(got.Spec.Env, back.Spec.Env) {
+		if err := ReadFrame(&again, &back); err != nil || !reflect.DeepEqual(got.Spec.Env, back.Spec.Env) || !reflect.DeepEqual(got.Exec.Command, back.Exec.Command) {
 			t.Errorf("%v: %+v, %+v", err, got, back)
 		}
 	})

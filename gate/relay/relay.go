@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -86,6 +87,7 @@ func (r *Relay) drop(c io.Closer) {
 // halfCloser is what unix and TCP connections have in common.
 type halfCloser interface {
 	net.Conn
+	syscall.Conn
 	CloseWrite() error
 }
 
@@ -121,10 +123,59 @@ func (r *Relay) pass(c net.Conn) {
 
 // oneWay copies until the end and passes that on; an error ends both ways.
 func oneWay(dst, src halfCloser) {
-	if _, err := io.Copy(dst, src); err != nil {
+	raw, err := src.SyscallConn()
+	for err == nil {
+		err = move(dst, raw)
+	}
+	if !errors.Is(err, io.EOF) {
 		_ = dst.Close()
 		_ = src.Close()
 		return
 	}
 	_ = dst.CloseWrite() // it may be gone
+}
+
+// chunks are held while there are bytes in them: a connection that is idle has
+// none, and no pipe, as io.Copy would hold (splice(2)).
+var chunks = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+// move waits for bytes and writes them on. The error is io.EOF at the end.
+func move(dst io.Writer, src syscall.RawConn) error {
+	buf, ok := chunks.Get().(*[32 << 10]byte)
+	if !ok {
+		panic("a chunk is no chunk")
+	}
+	held := true
+	var n int
+	var err error
+	rerr := src.Read(func(fd uintptr) bool {
+		if !held {
+			buf, held = chunks.Get().(*[32 << 10]byte), true
+		}
+		for {
+			n, err = syscall.Read(int(fd), buf[:])
+			if !errors.Is(err, syscall.EINTR) {
+				break
+			}
+		}
+		if errors.Is(err, syscall.EAGAIN) {
+			chunks.Put(buf)
+			held = false
+			return false
+		}
+		return true
+	})
+	if held {
+		defer chunks.Put(buf)
+	}
+	switch {
+	case rerr != nil:
+		return rerr
+	case err != nil:
+		return err
+	case n <= 0:
+		return io.EOF
+	}
+	_, err = dst.Write(buf[:n])
+	return err
 }
