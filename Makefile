@@ -46,7 +46,7 @@ demo: ## install what is missing (asking first), build, and watch a gated sessio
 	tests/demo
 
 .PHONY: test
-test: lint build unit kernel conformance e2e ## everything below, what fails early first
+test: lint build unit fuzz-short kernel conformance local e2e ## everything below, what fails early first
 
 .PHONY: lint
 lint: ## gofmt, go vet, golangci-lint, shellcheck
@@ -61,8 +61,15 @@ kernel: ## the entrypoint on a real kernel, as root in the test host
 	$(GO) test -count=1 -p=1 -tags=$(tags),kernel,aisb_testhook -exec='$(CURDIR)/tests/inhost root' ./entrypoint/... ./cmd/aisb-entrypoint/...
 
 .PHONY: conformance
-conformance: ## the gate's configuration on a real squid, in the test host
+conformance: ## the gate's table on both engines: the builtin one here, squid in the test host
+	$(GO) test -count=1 -tags=$(tags),netns ./gate/builtin
 	$(GO) test -count=1 -tags=$(tags),squid -exec='$(CURDIR)/tests/inhost root' ./gate
+
+.PHONY: local
+local: build ## whole sessions on real bubblewrap, here and in the test host
+	tests/jail/run
+	$(GO) test -count=1 -tags=$(tags),jail ./cmd/ai-sandbox/internal/backend/local
+	$(GO) test -count=1 -tags=$(tags),jail,squid -exec='$(CURDIR)/tests/inhost dev' ./cmd/ai-sandbox/internal/backend/local
 
 .PHONY: e2e
 e2e: build ## whole sessions on real podman, pasta and squid
@@ -71,6 +78,11 @@ e2e: build ## whole sessions on real podman, pasta and squid
 .PHONY: bench
 bench: build ## one line a figure: bench NAME VALUE GOAL ok|short
 	tests/bench/run
+
+# The gate's grammars: what comes from the user, and what from the sandbox.
+.PHONY: fuzz-short
+fuzz-short:
+	tests/fuzz 30s FuzzParseEntry FuzzReadHead FuzzSniff
 
 .PHONY: fuzz
 fuzz: ## each fuzz test for a while: make fuzz FUZZTIME=1m

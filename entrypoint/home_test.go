@@ -1,6 +1,8 @@
 package entrypoint
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -40,7 +42,7 @@ func TestSeedHome(t *testing.T) {
 	seed(linked) // nothing was there
 	read(at(".agent/auth"), "the host's")
 	seed(unlinked)
-	if _, err := os.Lstat(at(".agent/auth")); !os.IsNotExist(err) {
+	if _, err := os.Lstat(at(".agent/auth")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the link stayed: %v", err)
 	}
 	write(at(".agent/auth"), "its own")
@@ -61,7 +63,7 @@ func TestSeedHome(t *testing.T) {
 	}
 	files := []spec.Seed{{Path: at("config"), Content: []byte("x"), Mode: 0o600}, {Path: at("a/b/c"), Content: []byte("seed"), Mode: 0o640}}
 	seed(nil, files...)
-	if _, err := os.Lstat(victim); !os.IsNotExist(err) {
+	if _, err := os.Lstat(victim); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a seed went through a link: %v", err)
 	}
 	read(at("a/b/c"), "seed")

@@ -9,6 +9,10 @@
 // port that peeks, a refused CONNECT is answered 200 and then with squid's own
 // certificate.
 //
+// That is one of two engines. What the other one, package builtin, has in common
+// with it is here, too: the addresses that no name may lead to, the log, and what a
+// refused client reads.
+//
 // The package is pure: values in, bytes out, no process and no socket.
 // conformance_test.go runs its output on a real squid (build tag squid).
 package gate

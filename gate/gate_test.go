@@ -294,6 +294,30 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// FuzzAppendLine: whatever a client chose, it is one line, which says the same.
+func FuzzAppendLine(f *testing.F) {
+	f.Add("GET", "a.example", uint16(443), "", "peer.example")
+	f.Add("-", "a b\nfront 1.000 1", uint16(0), "%41", "\xff")
+	f.Fuzz(func(t *testing.T, method, host string, port uint16, server, sni string) {
+		d := Decision{Squid: "peek", Time: time.UnixMilli(1795973334681).UTC(), ClientPort: 1, Method: method, Host: host, Port: port, Verdict: "TCP_DENIED", Status: 403,
+			Sent: -1, Received: 5, Duration: 7 * time.Millisecond, Server: server, Reason: ReasonSNI, SNI: sni}
+		line := d.AppendLine([]byte(sampleLog))[len(sampleLog):]
+		list, err := ParseLog(bytes.NewReader(append(line, sampleLog...)))
+		if err != nil || len(list) != 5 || len(line) > maxLine {
+			t.Fatalf("%q: %d decisions, %v", line, len(list), err)
+		}
+		got := list[0]
+		if got.Squid != "peek" || !got.Time.Equal(d.Time) || got.Port != port || got.Reason != ReasonSNI || got.Sent != 0 || got.Received != 5 || got.Duration != d.Duration {
+			t.Fatalf("%q reads %+v", line, got)
+		}
+		for _, p := range [][2]string{{host, got.Host}, {sni, got.SNI}} {
+			if plain(p[0], ".-_:") && len(p[0]) < 260 && p[0] != p[1] {
+				t.Fatalf("%q reads %q", p[0], p[1])
+			}
+		}
+	})
+}
+
 // FuzzParseLog: whatever the log holds, what is suggested is an entry and
 // nothing else.
 func FuzzParseLog(f *testing.F) {

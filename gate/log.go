@@ -28,7 +28,9 @@ const maxHosts = 1000
 
 // A Decision is one line of the log.
 type Decision struct {
-	Squid      string // "front", or "peek" for what was refused inside a tunnel
+	// Squid is "front", or "peek" for what was refused inside a tunnel; the
+	// builtin engine says the same.
+	Squid      string
 	Time       time.Time
 	ClientPort uint16
 	Method     string

@@ -11,3 +11,12 @@ const (
 	// architecture and other numbers for the same calls.
 	x32Bit = 0x40000000
 )
+
+func legacyModes() []legacyMode {
+	return []legacyMode{
+		{"chmod", unix.SYS_CHMOD, []Cond{withBits(1)}},
+		{"mknod", unix.SYS_MKNOD, []Cond{withBits(1)}},
+		{"creat", unix.SYS_CREAT, []Cond{withBits(1)}},
+		{"open", unix.SYS_OPEN, []Cond{creating(1), withBits(2)}},
+	}
+}

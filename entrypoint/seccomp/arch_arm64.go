@@ -9,3 +9,6 @@ const (
 	sysKexecFileLoad = unix.SYS_KEXEC_FILE_LOAD
 	x32Bit           = 0 // no such ABI
 )
+
+// No such calls.
+func legacyModes() []legacyMode { return nil }

@@ -78,6 +78,17 @@ func calls() []call {
 		{"ioctl", "sti, high bits", unix.SYS_IOCTL, [4]uintptr{bad, high | unix.TIOCSTI}},
 		{"ioctl", "linux", unix.SYS_IOCTL, [4]uintptr{bad, tiocLinux}},
 
+		{"fchmod", "fchmod", unix.SYS_FCHMOD, [4]uintptr{bad, 0o4755}},
+		{"fchmod", "fchmod, setgid, high bits", unix.SYS_FCHMOD, [4]uintptr{bad, high | 0o2755}},
+		{"fchmodat", "fchmodat", unix.SYS_FCHMODAT, [4]uintptr{bad, 0, 0o4755}},
+		{"fchmodat2", "fchmodat2", sysFchmodat2, [4]uintptr{bad, 0, 0o4755, bad}},
+		{"mknodat", "mknodat", unix.SYS_MKNODAT, [4]uintptr{bad, 0, unix.S_IFREG | 0o4755}},
+		{"openat", "openat", unix.SYS_OPENAT, [4]uintptr{bad, 0, unix.O_CREAT, 0o4755}},
+		{"openat", "openat of a file without a name", unix.SYS_OPENAT, [4]uintptr{bad, 0, unix.O_TMPFILE | unix.O_RDWR, 0o2755}},
+		{"openat2", "openat2", unix.SYS_OPENAT2, [4]uintptr{bad}},
+
+		{"", "fchmod without them", unix.SYS_FCHMOD, [4]uintptr{bad, 0o1777}},
+		{"", "openat without O_CREAT", unix.SYS_OPENAT, [4]uintptr{bad, 0, unix.O_DIRECTORY, 0o4755}},
 		{"", "winsize", unix.SYS_IOCTL, [4]uintptr{bad, unix.TIOCGWINSZ}},
 		{"", "tcp", unix.SYS_SOCKET, [4]uintptr{unix.AF_INET, unix.SOCK_STREAM | unix.SOCK_NONBLOCK}},
 		{"", "udp6", unix.SYS_SOCKET, [4]uintptr{unix.AF_INET6, unix.SOCK_DGRAM}},
@@ -86,6 +97,9 @@ func calls() []call {
 		// Shared handlers without shared memory are invalid: nothing is cloned.
 		{"", "clone", unix.SYS_CLONE, [4]uintptr{unix.CLONE_SIGHAND}},
 		{"", "unshare files", unix.SYS_UNSHARE, [4]uintptr{unix.CLONE_FILES}},
+	}
+	for _, l := range legacyModes() {
+		c = append(c, call{l.name, l.name, uintptr(l.nr), [4]uintptr{0, 0o4755 | unix.O_CREAT, 0o4755}})
 	}
 	for _, flag := range []uintptr{
 		unix.CLONE_NEWNS, unix.CLONE_NEWCGROUP, unix.CLONE_NEWUTS, unix.CLONE_NEWIPC,

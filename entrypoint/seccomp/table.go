@@ -55,6 +55,8 @@ const (
 	keyring   = "keyrings are not namespaced: keys of the host's user would be in reach"
 	ioUring   = "a ring makes sockets and opens files past every system call filter"
 	modules   = "changes the kernel"
+	// The project is on the host, where others can run what is in it.
+	privileged = "a setuid or setgid program in the project runs what the command chose as the caller, for whoever starts it"
 	namespace = "a new namespace gives back every capability inside it, and a network without our ruleset"
 )
 
@@ -121,13 +123,43 @@ func Table() []Row {
 
 		deny("ioctl", unix.SYS_IOCTL, "TIOCSTI types into the terminal, also when the sandbox is gone; TIOCLINUX pastes into it",
 			Cond{Arg: 1, Op: Is, Values: []uint32{unix.TIOCSTI, tiocLinux}}),
+
+		// As systemd's RestrictSUIDSGID (systemd.exec(5)).
+		deny("fchmod", unix.SYS_FCHMOD, privileged, withBits(1)),
+		deny("fchmodat", unix.SYS_FCHMODAT, privileged, withBits(2)),
+		deny("fchmodat2", sysFchmodat2, privileged, withBits(2)),
+		deny("mknodat", unix.SYS_MKNODAT, privileged, withBits(2)),
+		deny("openat", unix.SYS_OPENAT, privileged, creating(2), withBits(3)),
+		{Name: "openat2", Nr: unix.SYS_OPENAT2, Errno: unix.ENOSYS, Reason: "its mode is out of a filter's sight; " + privileged},
+	}
+	for _, l := range legacyModes() {
+		rows = append(rows, deny(l.name, l.nr, privileged, l.when...))
 	}
 	return rows
+}
+
+// withBits holds when a file mode has the bits that run a program as its owner
+// or group.
+func withBits(arg int) Cond {
+	return Cond{Arg: arg, Op: AnyBit, Values: []uint32{unix.S_ISUID | unix.S_ISGID}}
+}
+
+// creating holds when the flags of an open make a file, so that there is a mode.
+func creating(arg int) Cond {
+	return Cond{Arg: arg, Op: AnyBit, Values: []uint32{unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY}}
+}
+
+// A legacyMode is a call of an older generation that takes a file mode.
+type legacyMode struct {
+	name string
+	nr   uint32
+	when []Cond
 }
 
 // Numbers and constants that x/sys/unix does not have.
 const (
 	sysOpenTreeAttr = 467 // Linux 6.15, the same number everywhere
+	sysFchmodat2    = 452 // Linux 6.6, the same number everywhere
 	tiocLinux       = 0x541c
 
 	perLinux   = 0

@@ -57,7 +57,6 @@ func (c *chunkedReader) next() error {
 		return err
 	}
 	size, _, _ := strings.Cut(l, ";")
-	size = strings.TrimRight(size, " \t")
 	n, err := strconv.ParseUint(size, 16, 60)
 	if err != nil || strings.Trim(strings.ToLower(size), "0123456789abcdef") != "" {
 		return badRequest("a chunk's size is no number")

@@ -353,7 +353,8 @@ func (s *session) serve() {
 		}
 	}()
 	if err := checkPeer(s.client, s.g.uid); err != nil {
-		s.reply(403, "aisb-gate: refused: this gate is another user's", true)
+		s.say(403, "aisb-gate: refused: this gate is another user's", true)
+		s.linger(50 * time.Millisecond) // another user takes up no more
 		return
 	}
 	r := bufio.NewReader(s.client)
@@ -418,19 +419,28 @@ func (s *session) refuse(h *head, reason string, size int) bool {
 	return !end
 }
 
-// reply sends an answer of the gate's own. At an end it reads what the client
-// still sends, or the answer could be lost with it.
+// reply sends an answer of the gate's own, the last one where it says end.
 func (s *session) reply(status int, text string, end bool) {
+	if s.say(status, text, end) == nil && end {
+		s.linger(min(time.Second, s.g.limits.answer))
+	}
+}
+
+func (s *session) say(status int, text string, end bool) error {
 	s.client.SetWriteDeadline(time.Now().Add(s.g.limits.answer))
+	defer s.client.SetWriteDeadline(time.Time{})
 	_, err := io.WriteString(s.client, answer(status, text, end))
-	s.client.SetWriteDeadline(time.Time{})
-	if end && err == nil {
-		s.client.CloseWrite()
-		s.client.SetReadDeadline(time.Now().Add(min(time.Second, s.g.limits.answer)))
-		for range 16 {
-			if receive(s.client, func([]byte) error { return nil }) != nil {
-				break
-			}
+	return err
+}
+
+// linger reads what the client still sends after its last answer, for so long:
+// the answer could be lost with it.
+func (s *session) linger(limit time.Duration) {
+	s.client.CloseWrite()
+	s.client.SetReadDeadline(time.Now().Add(limit))
+	for range 16 {
+		if receive(s.client, func([]byte) error { return nil }) != nil {
+			return
 		}
 	}
 }

@@ -380,7 +380,7 @@ func TestHalfClosed(t *testing.T) {
 // TestIdle: a tunnel without a byte ends; one with a byte now and then does not.
 func TestIdle(t *testing.T) {
 	f := startFar(t, echoes)
-	g, addr := start(t, f, options{limits: func(l *limits) { l.idle = 400 * time.Millisecond }})
+	_, addr := start(t, f, options{limits: func(l *limits) { l.idle = 400 * time.Millisecond }})
 	busy, idle := openTunnel(t, addr, f.addr), openTunnel(t, addr, f.addr)
 	stop, failed := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -412,7 +412,6 @@ func TestIdle(t *testing.T) {
 	if usual.idle != time.Hour {
 		t.Errorf("idle tunnels end after %v", usual.idle)
 	}
-	_ = g
 }
 
 func TestTooManyClients(t *testing.T) {
@@ -811,6 +810,29 @@ func TestEarlyAnswer(t *testing.T) {
 	}
 }
 
+// TestEarlyAnswerUnread: also where the far server never reads the body.
+func TestEarlyAnswerUnread(t *testing.T) {
+	stay := make(chan struct{})
+	defer close(stay)
+	f := startFar(t, func(c *net.TCPConn) {
+		headOf(t, c)
+		time.Sleep(100 * time.Millisecond) // the body fills what lies between
+		io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
+		<-stay
+	})
+	_, addr := start(t, f, options{})
+	c := dial(t, addr)
+	go func() {
+		fmt.Fprintf(c, "POST http://%s/ HTTP/1.1\r\nContent-Length: 100000000\r\n\r\n", f.addr)
+		c.Write(make([]byte, 100000000))
+	}()
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || resp.StatusCode != 413 {
+		t.Fatal(resp, err)
+	}
+	ended(t, c)
+}
+
 // TestBadBody: a body that makes no sense is told, and nothing after it counts.
 func TestBadBody(t *testing.T) {
 	f := startFar(t, func(c *net.TCPConn) { io.Copy(io.Discard, c) })
@@ -820,6 +842,23 @@ func TestBadBody(t *testing.T) {
 		if !strings.HasPrefix(got, "HTTP/1.1 400 ") || strings.Contains(got, "n0nce") {
 			t.Errorf("%.20q: %q", body, got)
 		}
+	}
+}
+
+// TestRefusedBody: what follows a refused request is no request.
+func TestRefusedBody(t *testing.T) {
+	_, addr := start(t, nil, options{})
+	for _, send := range []string{
+		fmt.Sprintf("POST http://no.test/ HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s", len(readyGet), readyGet),
+		"CONNECT no.test:443 HTTP/1.1\r\n\r\n" + readyGet,
+		"GET http://no.test/ HTTP/1.0\r\n\r\n" + readyGet,
+	} {
+		if got := ask(t, addr, send); !strings.HasPrefix(got, "HTTP/1.1 403 ") || strings.Contains(got, "n0nce") {
+			t.Errorf("%q: %q", send, got)
+		}
+	}
+	if got := ask(t, addr, "GET http://no.test/ HTTP/1.1\r\n\r\n"+readyGet); !strings.Contains(got, "n0nce") {
+		t.Errorf("a request after a refused one that has no body: %q", got)
 	}
 }
 

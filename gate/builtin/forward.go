@@ -61,8 +61,10 @@ func (s *session) forward(h *head, r *bufio.Reader, size int) bool {
 	body := make(chan error, 1)
 	s.run(func() { body <- s.upload(h, r, up) })
 	began, keep, err := s.download(h, up)
-	// The upload may still read from the client; the client's next request
-	// can only begin where it ended in order.
+	// The upload may still be writing to a far server that does not read, or
+	// reading from the client, whose next request can only begin where it
+	// ended in order.
+	up.Close()
 	s.client.SetReadDeadline(time.Unix(1, 0))
 	sent := <-body
 	s.client.SetReadDeadline(time.Time{})
@@ -86,7 +88,7 @@ func (s *session) forward(h *head, r *bufio.Reader, size int) bool {
 // body was read to its end.
 func (s *session) upload(h *head, r *bufio.Reader, up *conn) error {
 	if h.length != 0 {
-		var body io.Reader = io.LimitReader(r, h.length)
+		body := io.LimitReader(r, h.length)
 		if h.length < 0 {
 			body = &chunkedReader{r: r}
 		}

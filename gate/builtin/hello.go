@@ -34,12 +34,8 @@ func sniff(b []byte) (verdict, string) {
 	if b[0] != handshake {
 		return notTLS, ""
 	}
-	if len(b) == 1 {
-		return more, ""
-	}
-	if b[1] != 3 { // all of SSL 3 and TLS
-		return notTLS, ""
-	}
+	// No other protocol is known to begin with this byte. The version behind
+	// it is 3.x for all of SSL 3 and TLS, and some servers do not look at it.
 	// The hello may be spread over several records.
 	var msg []byte
 	for rest := b; ; {

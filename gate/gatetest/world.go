@@ -108,7 +108,34 @@ func setup() error {
 			return err
 		}
 	}
+	// The kernel takes an IPv6 address into use aside, later.
+	for _, s := range addresses {
+		if err := connects(s); err != nil {
+			return fmt.Errorf("address %s of the world: %w", s, err)
+		}
+	}
 	return nil
+}
+
+// connects waits until a connection to an address of this namespace works.
+func connects(addr string) error {
+	try := func() error {
+		l, err := net.Listen("tcp", net.JoinHostPort(addr, "0"))
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		c, err := net.DialTimeout("tcp", l.Addr().String(), time.Second)
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	}
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		if err := try(); err == nil || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 // A Hit is one connection that reached a far server.

@@ -4,6 +4,7 @@ package jail
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"fmt"
 	"os"
@@ -151,13 +152,13 @@ func TestInheritedDescriptors(t *testing.T) {
 				t.Helper()
 				cmd := exec.Command("sh", append([]string{"-c", script, "sh"}, command...)...)
 				cmd.Dir, cmd.Env = b.dir, w.env
-				out, err := cmd.CombinedOutput()
+				out, err := cmd.Output()
 				if err != nil {
 					t.Fatalf("%q: %v: %s", command, err, out)
 				}
 				return string(out)
 			}
-			look := "./probe fds; ls -lL /proc/self/fd/ 2>&1 | grep '^d.* [0-9]$'; for n in 0 3 7 8 9; do ls /proc/self/fd/$n/../etc/ /proc/self/fd/$n/etc/; done 2>/dev/null; true"
+			look := "./probe fds; for n in 0 3 7 8 9; do ls /proc/self/fd/$n/../etc/ /proc/self/fd/$n/etc/; done 2>/dev/null; true"
 			out := run(filepath.Join(w.bin, "ai-sandbox"), "--net", "none", "--", "sh", "-c", look)
 			for line := range strings.Lines(out) {
 				f := strings.Fields(line)
@@ -173,6 +174,48 @@ func TestInheritedDescriptors(t *testing.T) {
 				t.Errorf("the positive control failed: %s", out)
 			}
 		})
+	}
+}
+
+// Nor does bubblewrap itself have them, or what else ai-sandbox has open: read by
+// root, who may.
+func TestInheritedByBubblewrap(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	cmd := b.command(context.Background(), "--allow", b.host("ok.test"), "--", "sh", "-c", "echo up >up; cat")
+	cmd.Args = append([]string{"sh", "-c", `exec 9</ 8</etc/passwd; exec "$@"`, "sh"}, cmd.Args...)
+	cmd.Path = "/bin/sh"
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		in.Close()
+		_ = cmd.Wait() // how it ends is not this test's
+	}()
+	b.file(t, "up")
+	looked := 0
+	for _, p := range tree(t, cmd.Process.Pid) {
+		links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range links {
+			to, err := os.Readlink(l)
+			if err != nil {
+				continue // it may not be looked at
+			}
+			looked++
+			if p.pid != cmd.Process.Pid && (strings.HasPrefix(to, "/") && !strings.HasPrefix(to, "/memfd:") && to != "/dev/null" && !strings.HasPrefix(to, "/proc") && !strings.Contains(to, "/run/aisb") && !strings.Contains(to, "(deleted)")) {
+				t.Errorf("%s has %s open", p, to)
+			}
+		}
+	}
+	if looked < 10 {
+		t.Errorf("only %d descriptors were looked at", looked)
 	}
 }
 
@@ -217,4 +260,21 @@ func TestSignalsAreForwarded(t *testing.T) {
 			t.Errorf("%s", r)
 		}
 	})
+}
+
+// A signal to PID 1, which tells how the command ended, is the command's: it
+// decides nothing else, and PID 1 stays.
+func TestSignalsToFirst(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	for _, sig := range []string{"KILL", "STOP", "TERM", "INT", "QUIT", "HUP", "SEGV", "ABRT", "USR1", "CHLD", "PIPE"} {
+		ignore := "trap '' " + sig + "; "
+		if sig == "KILL" || sig == "STOP" {
+			ignore = ""
+		}
+		r := b.run("--net", "none", "--", "sh", "-c", ignore+"kill -"+sig+" 1; sleep 0.1; kill -"+sig+" 1; echo here; exit 7")
+		if r.Code != 7 || r.Out != "here\n" {
+			t.Errorf("%s: %s", sig, r)
+		}
+	}
 }

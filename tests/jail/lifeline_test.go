@@ -127,7 +127,10 @@ func TestNothingLeft(t *testing.T) {
 		{"no network", func(_ *testing.T, b *box) { b.ok("--ephemeral-home", "--net", "none", "--", "true") }},
 		{"refusal", func(_ *testing.T, b *box) { b.run("--allow", "not a host", "--", "true") }},
 		{"printouts", func(_ *testing.T, b *box) { b.ok("--dry-run", "--", "true") }},
-		{"no user namespaces", func(_ *testing.T, b *box) { b.runIn(withUserNamespaces(0), "--ephemeral-home", "--", "true") }},
+		{"no bubblewrap", func(t *testing.T, b *box) {
+			b.env = []string{"PATH=" + fakeOf(t, "bwrap", "case $1 in --version) echo bubblewrap 0.9.0;; *) exit 1;; esac") + ":" + os.Getenv("PATH")}
+			b.run("--ephemeral-home", "--", "true")
+		}},
 		{"orphans", func(_ *testing.T, b *box) {
 			b.ok("--ephemeral-home", "--", "sh", "-c", "(trap '' HUP TERM; setsid sleep 600 >/dev/null 2>&1 &); true")
 		}},
@@ -261,6 +264,10 @@ func TestKilledWhileStarting(t *testing.T) {
 	}
 	b.ok("clean")
 	nothingLeft(t, before, 2*time.Second)
+	// Nor in the project, where a mount point would be.
+	if names, err := filepath.Glob(filepath.Join(b.dir, "*")); err != nil || len(names) != 1 {
+		t.Errorf("%q, %v", names, err)
+	}
 }
 
 // settle makes what stays by design (directories, the entrypoint's file), and

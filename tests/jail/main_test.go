@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -89,15 +90,18 @@ func setup(m *testing.M) (code int, err error) {
 	if w.own, err = os.MkdirTemp(cache, "aisb-jail"); err != nil {
 		return 1, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(w.own)) }()
+	defer func() { err = errors.Join(err, removeOwn()) }()
 	// Whatever outlives its parent comes to this process, and is seen by it.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 1, err
 	}
-	for _, dir := range []string{"home", "run", "files", "projects", "tmp"} {
+	for _, dir := range []string{"home", "run", "files", "projects", "tmp", "temp"} {
 		if err := os.Mkdir(filepath.Join(w.own, dir), 0o700); err != nil {
 			return 1, err
 		}
+	}
+	if err := os.Setenv("TMPDIR", filepath.Join(w.own, "temp")); err != nil { // the tests' own
+		return 1, err
 	}
 	if !w.testHost {
 		if err := world(); err != nil {
@@ -128,10 +132,26 @@ func setup(m *testing.M) (code int, err error) {
 	return code, errors.Join(strays(), orphans())
 }
 
+// removeOwn removes everything of the tests; what agents have shut is opened for
+// it.
+func removeOwn() error {
+	_ = filepath.WalkDir(w.own, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			_ = os.Chmod(path, 0o700) // the removal tells
+		}
+		return nil //nolint:nilerr // likewise
+	})
+	return os.RemoveAll(w.own)
+}
+
 // orphans ends what the tests have started and not ended, which is an error.
 func orphans() error {
 	var errs []error
 	for _, p := range processesBelow(os.Getpid()) {
+		if strings.Contains(p.argv, "podman") || strings.Contains(p.argv, "catatonit -P") { // its service stays by design
+			_ = syscall.Kill(p.pid, syscall.SIGTERM) // it may just have ended
+			continue
+		}
 		errs = append(errs, fmt.Errorf("the tests have left a process: %s", p), syscall.Kill(p.pid, syscall.SIGKILL))
 	}
 	return errors.Join(errs...)

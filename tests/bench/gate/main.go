@@ -35,9 +35,9 @@ import (
 const (
 	bulk      = 1 << 30 // bytes through a tunnel
 	bulkRuns  = 9
-	pings     = 4000
-	pingRuns  = 7
-	decisions = 2000
+	pings     = 500
+	pingRuns  = 41
+	decisions = 300
 	tunnels   = 500
 )
 

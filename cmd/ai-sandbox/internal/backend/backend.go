@@ -117,9 +117,6 @@ type Backend interface {
 	CreateGate(ctx context.Context, g Gate) (id string, err error)
 	// Exit waits for the container's end and tells its exit code.
 	Exit(ctx context.Context, id string) (int, error)
-	// EndsSoon says that a container is about to end and be removed: what
-	// the engine does by itself at its end should give way to that.
-	EndsSoon(name string)
 	// Remove ends and removes a container at once; one that is not there is
 	// no error.
 	Remove(ctx context.Context, id string) error

@@ -8,6 +8,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"runtime"
 	"strings"
@@ -24,6 +25,25 @@ var ErrNoEntrypoint = errors.New("this ai-sandbox was built without its entrypoi
 // Entrypoint is the program aisb-entrypoint for this machine's architecture.
 func Entrypoint() ([]byte, error) { return find(files, runtime.GOARCH) }
 
+// Open is Entrypoint without a copy of it in memory.
+func Open() (*io.SectionReader, error) {
+	f, err := files.Open(name(runtime.GOARCH))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNoEntrypoint
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded entrypoint: %w", err)
+	}
+	info, err := f.Stat()
+	at, ok := f.(io.ReaderAt) // as embed.FS documents
+	if err != nil || !ok || info.Size() == 0 {
+		return nil, fmt.Errorf("%s can't be read: %w", name(runtime.GOARCH), errors.Join(ErrNoEntrypoint, err))
+	}
+	return io.NewSectionReader(at, 0, info.Size()), nil
+}
+
+func name(arch string) string { return "file/aisb-entrypoint-linux-" + arch }
+
 // SHA256 is its checksum in lower-case hex, written down by `make build`. It is
 // what a warm start needs of the program, which is large.
 func SHA256() (string, error) {
@@ -32,8 +52,7 @@ func SHA256() (string, error) {
 }
 
 func find(in fs.FS, arch string) ([]byte, error) {
-	name := "file/aisb-entrypoint-linux-" + arch
-	program, err := fs.ReadFile(in, name)
+	program, err := fs.ReadFile(in, name(arch))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNoEntrypoint
 	}
@@ -41,7 +60,7 @@ func find(in fs.FS, arch string) ([]byte, error) {
 		return nil, fmt.Errorf("read the embedded entrypoint: %w", err)
 	}
 	if len(program) == 0 {
-		return nil, fmt.Errorf("%s is empty: %w", name, ErrNoEntrypoint)
+		return nil, fmt.Errorf("%s is empty: %w", name(arch), ErrNoEntrypoint)
 	}
 	return program, nil
 }

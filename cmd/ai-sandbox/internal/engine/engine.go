@@ -148,11 +148,21 @@ func open(ctx context.Context, m cli.Machine) (*session.Manager, *podman.Client,
 }
 
 // jail is the local runtime's backend.
-func jail(m cli.Machine) *local.Backend {
-	return local.New(local.Config{
-		Bwrap: m.Facts.Bwrap.Path, Squid: m.Facts.Squid.Path, StateDir: m.Facts.Dirs.State,
-		Entrypoint: embedded.Entrypoint, System: host.SystemMounts(),
-	})
+func jail(m cli.Machine, engine string) *local.Backend {
+	c := local.Config{Bwrap: m.Facts.Bwrap.Path, StateDir: m.Facts.Dirs.State, Entrypoint: entrypoint}
+	if engine == policy.EngineSquid && m.Facts.Squid.OpenSSL {
+		c.Squid, c.System = m.Facts.Squid.Path, host.SystemMounts()
+	}
+	return local.New(c)
+}
+
+func entrypoint() (*io.SectionReader, string, error) {
+	sum, err := embedded.SHA256()
+	if err != nil {
+		return nil, "", err
+	}
+	program, err := embedded.Open()
+	return program, sum[:min(12, len(sum))], err
 }
 
 // errNoImages is for what podman's runtime alone has.
@@ -277,7 +287,7 @@ func (e *engine) runSession(ctx context.Context, r cli.RunRequest, signals <-cha
 	}
 	var be backend.Backend
 	if r.Policy.Runtime == policy.RuntimeLocal {
-		be = jail(r.Machine)
+		be = jail(r.Machine, r.Policy.Net.Engine)
 	} else {
 		c, err := untilSignal(ctx, signals, func(ctx context.Context) (*podman.Client, error) { return connect(ctx, r.Machine) })
 		if err != nil {
@@ -375,7 +385,7 @@ func (e *engine) clean(ctx context.Context, mc cli.Machine, homes bool) error {
 	if err != nil {
 		return err
 	}
-	runtimes := []backend.Backend{jail(mc)}
+	runtimes := []backend.Backend{jail(mc, "")}
 	var c *podman.Client
 	if mc.Runtime != policy.RuntimeLocal {
 		if c, err = connect(ctx, mc); err != nil {

@@ -130,7 +130,7 @@ func down(ctx context.Context, mc cli.Machine, id string) error {
 	}
 	return m.Down(ctx, id, func(ctx context.Context, runtime string) (backend.Backend, error) {
 		if runtime == policy.RuntimeLocal {
-			return jail(mc), nil
+			return jail(mc, ""), nil
 		}
 		mc := mc
 		mc.Facts = host.ProbeTools(mc.Facts, runtime)

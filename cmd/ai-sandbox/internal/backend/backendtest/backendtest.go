@@ -276,7 +276,6 @@ func nothing(b *bench) {
 	if err := b.Backend.Remove(b.t.Context(), "aisb-nobody"); err != nil {
 		b.t.Errorf("remove: %v", err)
 	}
-	b.Backend.EndsSoon("aisb-nobody")
 }
 
 func exitCodes(b *bench) {

@@ -312,9 +312,6 @@ func (b *Backend) Exit(ctx context.Context, id string) (int, error) {
 	}
 }
 
-// EndsSoon implements backend.Backend.
-func (b *Backend) EndsSoon(string) {}
-
 // Remove implements backend.Backend.
 func (b *Backend) Remove(_ context.Context, id string) error {
 	if err := b.call("remove " + id); err != nil {

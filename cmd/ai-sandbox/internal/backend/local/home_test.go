@@ -2,6 +2,9 @@ package local
 
 import (
 	"bytes"
+	"fmt"
+	"hash/crc32"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -148,7 +151,9 @@ func TestRemoveVolume(t *testing.T) {
 func TestProgram(t *testing.T) {
 	state := t.TempDir()
 	content := bytes.Repeat([]byte("program"), 100<<10)
-	b := New(Config{StateDir: state, Entrypoint: func() ([]byte, error) { return content, nil }})
+	b := New(Config{StateDir: state, Entrypoint: func() (*io.SectionReader, string, error) {
+		return io.NewSectionReader(bytes.NewReader(content), 0, int64(len(content))), fmt.Sprintf("%08x", crc32.ChecksumIEEE(content)), nil
+	}})
 	path := func() string {
 		t.Helper()
 		p, err := b.program()

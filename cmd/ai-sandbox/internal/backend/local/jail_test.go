@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"os"
@@ -94,7 +95,9 @@ func try(verb, path string) string {
 	case "userns":
 		_, err = syscall.ForkExec("/proc/self/exe", []string{"x"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER}})
 	case "walk":
-		return strings.Join(writable(path), " ")
+		return strings.Join(opened(path, os.O_WRONLY), " ")
+	case "secrets":
+		return strings.Join(opened(path, os.O_RDONLY), " ")
 	case "fds":
 		entries, _ := os.ReadDir("/proc/self/fd")
 		var out []string
@@ -128,8 +131,9 @@ func try(verb, path string) string {
 	return fmt.Sprint(err)
 }
 
-// writable lists what can be opened for writing below dir, processes left out.
-func writable(dir string) (out []string) {
+// opened lists the files below dir, processes left out, that can be opened: all
+// that can for writing, or those for reading that not everybody may read.
+func opened(dir string, flag int) (out []string) {
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return nil
@@ -137,11 +141,16 @@ func writable(dir string) (out []string) {
 		if _, perr := strconv.Atoi(d.Name()); perr == nil && filepath.Dir(path) == "/proc" {
 			return fs.SkipDir
 		}
-		if d.Type().IsRegular() {
-			if f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NONBLOCK, 0); err == nil {
-				f.Close()
-				out = append(out, path)
-			}
+		if path == "/proc/sys" && flag == os.O_RDONLY {
+			return fs.SkipDir // a few numbers of the kernel's, and keys of the jail's own network
+		}
+		info, err := d.Info()
+		if err != nil || !d.Type().IsRegular() || flag == os.O_RDONLY && info.Mode().Perm()&0o004 != 0 {
+			return nil
+		}
+		if f, err := os.OpenFile(path, flag|unix.O_NONBLOCK, 0); err == nil {
+			f.Close()
+			out = append(out, path)
 		}
 		return nil
 	})
@@ -173,7 +182,9 @@ func newBox(t *testing.T) *box {
 		t.Fatal(err)
 	}
 	x := &box{t: t, project: filepath.Join(dir, "project"), control: filepath.Join(dir, "control")}
-	x.b = New(Config{Bwrap: bwrap, StateDir: filepath.Join(dir, "state"), Entrypoint: func() ([]byte, error) { return program, nil }})
+	x.b = New(Config{Bwrap: bwrap, StateDir: filepath.Join(dir, "state"), Entrypoint: func() (*io.SectionReader, string, error) {
+		return io.NewSectionReader(bytes.NewReader(program), 0, int64(len(program))), fmt.Sprintf("%08x", crc32.ChecksumIEEE(program)), nil
+	}})
 	for _, d := range []string{x.project, x.control} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			t.Fatal(err)
@@ -261,6 +272,7 @@ func TestInside(t *testing.T) {
 		{"write /proc/sys/kernel/core_pattern", refused},
 		{"write /proc/sys/vm/drop_caches", refused},
 		{"walk /proc", ""},
+		{"secrets /proc", ""},
 		{"read /proc/sys/kernel/ostype", "Linux"},
 		{"read /proc/self/comm", "aisb-entrypoint"},
 		// The host's nodes: usable, and their modes stay.
@@ -311,6 +323,18 @@ func TestInside(t *testing.T) {
 		}
 	}
 	if os.Geteuid() == 0 {
+		old, err := os.Getgroups()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Setgroups([]int{4242}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := syscall.Setgroups(old); err != nil {
+				t.Error(err)
+			}
+		})
 		asked = append(asked, [2]string{"groups", "[] <nil>"})
 	}
 	// What this program itself was started with does not get in.
@@ -483,7 +507,7 @@ func TestRemove(t *testing.T) {
 	if err := x.b.Start(t.Context(), id); !errors.Is(err, backend.ErrNotExist) {
 		t.Errorf("start: %v", err)
 	}
-	id, child, _ = x.blocked("")
+	id, _, _ = x.blocked("")
 	if p, err = x.b.get(id); err != nil {
 		t.Fatal(err)
 	}
@@ -519,6 +543,63 @@ func TestDeaths(t *testing.T) {
 	defer cancel()
 	if err := awaitFD(ctx, p.childFD); err != nil {
 		t.Errorf("bubblewrap was killed, and PID 1 (%d): %v", child, err)
+	}
+}
+
+// ownerFile is set in the process that TestOwnerDies kills: where it tells PID 1.
+const ownerFile = "AISB_TEST_OWNER_FILE"
+
+// TestOwnerDies: nothing survives the process that holds the jail, whatever runs
+// inside; the program here does not even look at a lifeline.
+func TestOwnerDies(t *testing.T) {
+	if file := os.Getenv(ownerFile); file != "" {
+		x := newBox(t)
+		_, child, _ := x.running()
+		if err := os.WriteFile(file+".new", []byte(strconv.Itoa(child)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		return
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "pid")
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestOwnerDies$")
+	cmd.Env = append(os.Environ(), ownerFile+"="+file, "TMPDIR="+dir)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var text []byte
+	var err error
+	for range 1000 {
+		if text, err = os.ReadFile(file); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	pid, perr := strconv.Atoi(string(text))
+	if err != nil || perr != nil {
+		t.Fatalf("it has no jail: %v, %v", err, errors.Join(perr, cmd.Process.Kill()))
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := os.NewFile(uintptr(fd), "pidfd")
+	defer child.Close()
+	if ended(child) {
+		t.Error("the jail does not run")
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // it was killed
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := awaitFD(ctx, child); err != nil {
+		t.Error(err)
 	}
 }
 

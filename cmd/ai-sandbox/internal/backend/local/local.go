@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -30,8 +31,9 @@ type Config struct {
 	Bwrap string
 	// StateDir is ai-sandbox's own: the homes are in it, and the entrypoint.
 	StateDir string
-	// Entrypoint returns the program of that name.
-	Entrypoint func() ([]byte, error)
+	// Entrypoint returns the program of that name, and a name for this build of
+	// it.
+	Entrypoint func() (program *io.SectionReader, build string, err error)
 	// System is what a squid gate sees of the machine, and Squid that one's
 	// path, or "" where there is none that can be used.
 	System []policy.Mount
@@ -163,16 +165,12 @@ func (b *Backend) Exit(ctx context.Context, id string) (int, error) {
 	}
 }
 
-// EndsSoon implements backend.Backend: there is nothing that would have to give
-// way.
-func (b *Backend) EndsSoon(string) {}
-
-// Remove implements backend.Backend. A jail of another process is none of this
-// one's: it ends with that process (see List).
+// Remove implements backend.Backend. A jail of another process ends with that
+// one, but for a bubblewrap that was left half-way (see endStrays).
 func (b *Backend) Remove(ctx context.Context, id string) error {
 	p, err := b.get(id)
 	if err != nil {
-		return nil
+		return endStrays(id)
 	}
 	if err := p.kill(ctx); err != nil {
 		return fmt.Errorf("end the jail %s: %w", id, err)
@@ -189,7 +187,8 @@ func (b *Backend) Remove(ctx context.Context, id string) error {
 // no others can be left over: bubblewrap dies with the thread that started it,
 // PID 1 with bubblewrap, and everything else with PID 1. Should one of these
 // deaths be missed (bubblewrap asks for the signal a moment after its start),
-// the entrypoint sees the end of its control channel.
+// the entrypoint sees the end of its control channel, and what has not come that
+// far is ended when the session's record is (see Remove).
 func (b *Backend) List(context.Context) ([]backend.Leftover, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

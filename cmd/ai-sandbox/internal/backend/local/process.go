@@ -280,9 +280,15 @@ func (p *process) run(cmd *exec.Cmd) error {
 		if err != nil {
 			return
 		}
+		// Before it is waited for, so that nobody else can have its group's number.
+		_ = unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		p.endGroup(cmd.Process.Pid)
 		_ = cmd.Wait() // how it ended is in its state
 		p.code = exitCode(cmd.ProcessState)
 		close(p.ended)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.endChild()
 	}()
 	if err := <-started; err != nil {
 		return fmt.Errorf("run bubblewrap: %w", err)
@@ -316,7 +322,31 @@ func (p *process) readInfo(r io.Reader) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.child, p.childFD = info.Child, os.NewFile(uintptr(fd), "pidfd")
+	select {
+	case <-p.ended:
+		p.endChild()
+	default:
+	}
 	return nil
+}
+
+// endGroup ends a child of bubblewrap's that we were not told of yet. It is in
+// bubblewrap's process group, which is one of its own (Setsid), and would wait for
+// bubblewrap for ever.
+func (p *process) endGroup(pid int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.childFD == nil {
+		_ = unix.Kill(-pid, unix.SIGKILL) // nobody is there, as a rule
+	}
+}
+
+// endChild is called when bubblewrap has ended: PID 1 dies with it, unless that
+// was killed before PID 1 had asked for the signal.
+func (p *process) endChild() {
+	if p.childFD != nil {
+		_ = signalFD(p.childFD) // it is gone, or being removed
+	}
 }
 
 // A block is the descriptor at which bubblewrap stops before it runs the

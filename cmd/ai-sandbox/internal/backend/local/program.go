@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
@@ -24,14 +23,14 @@ func (b *Backend) program() (string, error) {
 	}
 	b.writing.Lock()
 	defer b.writing.Unlock()
-	want, err := b.config.Entrypoint()
+	want, name, err := b.config.Entrypoint()
 	if err != nil {
 		return "", err
 	}
 	dir := filepath.Join(b.config.StateDir, "entrypoint")
 	// One name for each build, so that two builds leave each other alone. It
 	// proves nothing: the content is compared.
-	path := filepath.Join(dir, fmt.Sprintf("aisb-entrypoint-%08x", crc32.Checksum(want, crc32.MakeTable(crc32.Castagnoli))))
+	path := filepath.Join(dir, "aisb-entrypoint-"+name)
 	same, err := holds(path, want)
 	if err == nil && same {
 		return path, nil
@@ -47,7 +46,7 @@ func (b *Backend) program() (string, error) {
 
 // holds tells whether a file has this content, can be run, and can be changed by
 // nobody else.
-func holds(path string, want []byte) (bool, error) {
+func holds(path string, want *io.SectionReader) (bool, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return false, fmt.Errorf("open %s: %w", path, err)
@@ -58,7 +57,7 @@ func holds(path string, want []byte) (bool, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return false, fmt.Errorf("look at %s: %w", path, err)
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&0o777 != 0o555 || int(st.Uid) != os.Geteuid() || st.Size != int64(len(want)) {
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&0o777 != 0o555 || int(st.Uid) != os.Geteuid() || st.Size != want.Size() {
 		return false, nil
 	}
 	var fs unix.Statfs_t
@@ -68,23 +67,27 @@ func holds(path string, want []byte) (bool, error) {
 	if fs.Flags&unix.ST_NOEXEC != 0 {
 		return false, fmt.Errorf("%s is on a file system that runs no programs (noexec); set XDG_STATE_HOME to a directory on another", path)
 	}
-	buf := make([]byte, 256<<10)
-	for len(want) > 0 {
-		n, err := io.ReadFull(f, buf[:min(len(buf), len(want))])
-		if err != nil {
+	// In parts: to hold all of it would cost more than to compare it.
+	var got, part [64 << 10]byte
+	for off := int64(0); off < want.Size(); {
+		n, err := want.ReadAt(part[:min(int64(len(part)), want.Size()-off)], off)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return false, fmt.Errorf("read the embedded entrypoint: %w", err)
+		}
+		if _, err := io.ReadFull(f, got[:n]); err != nil {
 			return false, fmt.Errorf("read %s: %w", path, err)
 		}
-		if !bytes.Equal(buf[:n], want[:n]) {
+		if !bytes.Equal(got[:n], part[:n]) {
 			return false, nil
 		}
-		want = want[n:]
+		off += int64(n)
 	}
 	return true, nil
 }
 
 // write puts content at path, and takes other builds' files away. A jail that
 // runs from one of those keeps it.
-func write(dir, path string, content []byte) error {
+func write(dir, path string, content *io.SectionReader) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -124,7 +127,7 @@ func write(dir, path string, content []byte) error {
 }
 
 // temporary writes content to a new file in dir.
-func temporary(dir string, content []byte) (string, error) {
+func temporary(dir string, content *io.SectionReader) (string, error) {
 	// A child that is forked while the file is open for writing keeps it so for
 	// a moment, and what is open for writing can't be run (ETXTBSY).
 	syscall.ForkLock.RLock()
@@ -133,7 +136,7 @@ func temporary(dir string, content []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, err = f.Write(content)
+	_, err = io.Copy(f, io.NewSectionReader(content, 0, content.Size()))
 	if err == nil {
 		err = f.Chmod(0o555)
 	}

@@ -3,6 +3,10 @@
 package local_test
 
 import (
+	"bytes"
+	"fmt"
+	"hash/crc32"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,9 +18,16 @@ import (
 	"ai-sandbox/policy"
 )
 
-// TestSuite: the real entrypoint (make bin/aisb-entrypoint) under the real
-// bubblewrap.
+// TestSuite: the real entrypoint under the real bubblewrap.
 func TestSuite(t *testing.T) {
+	target := realTarget(t, "")
+	t.Run("Contract", func(t *testing.T) { backendtest.Contract(t, target) })
+	t.Run("Isolation", func(t *testing.T) { backendtest.Isolation(t, target) })
+}
+
+// realTarget takes the entrypoint that make bin/aisb-entrypoint has built.
+func realTarget(t *testing.T, squid string) backendtest.Target {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "aisb")
 	if err != nil {
 		t.Fatal(err)
@@ -39,17 +50,17 @@ func TestSuite(t *testing.T) {
 		t.Fatal(err)
 	}
 	state := filepath.Join(dir, "state")
-	target := backendtest.Target{
+	return backendtest.Target{
 		Dir: dir,
 		Backend: local.New(local.Config{
-			Bwrap: bwrap, StateDir: state, System: host.SystemMounts(),
-			Entrypoint: func() ([]byte, error) { return entrypoint, nil },
+			Bwrap: bwrap, StateDir: state, System: host.SystemMounts(), Squid: squid,
+			Entrypoint: func() (*io.SectionReader, string, error) {
+				return io.NewSectionReader(bytes.NewReader(entrypoint), 0, int64(len(entrypoint))), fmt.Sprintf("%08x", crc32.ChecksumIEEE(entrypoint)), nil
+			},
 		}),
 		Input: policy.Input{
 			Runtime: policy.RuntimeLocal,
 			Facts:   policy.Facts{Local: policy.LocalFacts{System: host.SystemMounts(), Homes: local.Homes(state)}},
 		},
 	}
-	t.Run("Contract", func(t *testing.T) { backendtest.Contract(t, target) })
-	t.Run("Isolation", func(t *testing.T) { backendtest.Isolation(t, target) })
 }

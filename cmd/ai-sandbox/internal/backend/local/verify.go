@@ -17,6 +17,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -90,7 +91,7 @@ func look(bwrap, child int, p *process, want jail, command command, filtered boo
 		func() ([]string, error) { return namespaceDifferences(child, want.hostNet) },
 		func() ([]string, error) { return statusDifferences(bwrap, child, filtered) },
 		func() ([]string, error) { return mountDifferences(child, want.mounts) },
-		func() ([]string, error) { return sourceDifferences(child, want.mounts, p.programPath) },
+		func() ([]string, error) { return sourceDifferences(child, want.mounts, p.programPath, p.bwrap) },
 	} {
 		more, err := part()
 		if err != nil {
@@ -342,7 +343,7 @@ func compareMounts(got []mounted, want []policy.Mount, masks []mask, root bool) 
 
 // sourceDifferences compares what is at each target with the source of the bind,
 // by device and inode, and the program that runs with the entrypoint's file.
-func sourceDifferences(child int, want []policy.Mount, program string) ([]string, error) {
+func sourceDifferences(child int, want []policy.Mount, program, bwrap string) ([]string, error) {
 	root, err := unix.Open(proc(child, "root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("look into the jail: %w", err)
@@ -372,15 +373,36 @@ func sourceDifferences(child int, want []policy.Mount, program string) ([]string
 		}
 		same(policy.Quote(m.Target), there, here)
 	}
-	var exe, file unix.Stat_t
-	if err := unix.Stat(proc(child, "exe"), &exe); err != nil {
-		return nil, fmt.Errorf("look at the jail's program: %w", err)
+	exe, err := executed(child, bwrap)
+	if err != nil {
+		return nil, err
 	}
+	var file unix.Stat_t
 	if err := unix.Stat(program, &file); err != nil {
 		return nil, fmt.Errorf("look at the entrypoint: %w", err)
 	}
 	same("the program that runs", exe, file)
 	return out, nil
+}
+
+// execTime bounds the moment between the end of bubblewrap's work and the start
+// of the program.
+const execTime = 2 * time.Second
+
+// executed is what the child runs, once that is no longer bubblewrap itself.
+func executed(child int, bwrap string) (exe unix.Stat_t, err error) {
+	var own unix.Stat_t
+	if err := unix.Stat(bwrap, &own); err != nil {
+		return exe, fmt.Errorf("look at bubblewrap: %w", err)
+	}
+	for deadline := time.Now().Add(execTime); ; time.Sleep(time.Millisecond) {
+		if err := unix.Stat(proc(child, "exe"), &exe); err != nil {
+			return exe, fmt.Errorf("look at the jail's program: %w", err)
+		}
+		if exe.Dev != own.Dev || exe.Ino != own.Ino || time.Now().After(deadline) {
+			return exe, nil
+		}
+	}
 }
 
 // statIn looks at a path below root without leaving it, or following a link.

@@ -7,10 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,7 +17,6 @@ import (
 	"github.com/containers/podman/v5/pkg/bindings/volumes"
 	entities "github.com/containers/podman/v5/pkg/domain/entities/types"
 	"github.com/containers/podman/v5/pkg/specgen"
-	"golang.org/x/sys/unix"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
 	"ai-sandbox/policy"
@@ -112,7 +108,6 @@ func (c *Client) create(ctx context.Context, s *specgen.SpecGenerator, limit tim
 	defer stop()
 	conn, cancel := c.with(ctx)
 	defer cancel()
-	s.ConmonPidFile = c.conmonPID(s.Name)
 	for range createTries {
 		r, err := containers.CreateWithSpec(conn, s, nil)
 		if err != nil {
@@ -193,29 +188,6 @@ func (c *Client) Exit(ctx context.Context, id string) (int, error) {
 	return int(code), nil
 }
 
-// EndsSoon implements backend.Backend. When a container ends, its conmon starts
-// a podman of its own to clean up after it, which competes with our removal for
-// the processor: it inherits conmon's priority, and so the lowest.
-func (c *Client) EndsSoon(name string) {
-	text, err := os.ReadFile(c.conmonPID(name))
-	if err != nil {
-		return // it only would have been quicker
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || pid <= 1 {
-		return
-	}
-	if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err != nil || strings.TrimSpace(string(comm)) != "conmon" {
-		return // it has ended already
-	}
-	_ = unix.Setpriority(unix.PRIO_PROCESS, pid, 19)
-}
-
-// conmonPID is where the conmon of a container writes its process id.
-func (c *Client) conmonPID(name string) string {
-	return filepath.Join(c.config.RuntimeDir, name+".conmon")
-}
-
 // removeTries: podman refuses to remove a container whose conmon died, once.
 const removeTries = 3
 
@@ -223,9 +195,6 @@ func (c *Client) Remove(ctx context.Context, id string) error {
 	var err error
 	for range removeTries {
 		if err = c.removeOnce(ctx, id); err == nil {
-			if err := os.Remove(c.conmonPID(id)); err != nil && !errors.Is(err, os.ErrNotExist) {
-				return fmt.Errorf("remove the container %s: %w", id, err)
-			}
 			return nil
 		}
 		if ctx.Err() != nil {

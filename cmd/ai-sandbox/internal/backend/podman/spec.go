@@ -101,6 +101,9 @@ func base(image, name string, labels map[string]string) *specgen.SpecGenerator {
 // with the few capabilities that installing the ruleset and dropping take.
 func sandboxSpec(b backend.Sandbox) (*specgen.SpecGenerator, error) {
 	p := b.Policy
+	if p.Runtime != policy.RuntimePodman {
+		return nil, &backend.UnsupportedError{Runtime: policy.RuntimePodman, What: "a policy of the runtime " + p.Runtime}
+	}
 	s := base(b.Image, b.Name, map[string]string{
 		backend.LabelKind:    "sandbox",
 		backend.LabelSession: b.Session,
@@ -124,7 +127,7 @@ func sandboxSpec(b backend.Sandbox) (*specgen.SpecGenerator, error) {
 	case policy.NetNone, policy.NetUnix:
 		s.NetNS = specgen.Namespace{NSMode: specgen.NoNetwork}
 	default:
-		return nil, fmt.Errorf("network mode %q is not one that podman's runtime has", p.Net.Mode)
+		return nil, &backend.UnsupportedError{Runtime: policy.RuntimePodman, What: "--net " + p.Net.Mode}
 	}
 	for _, m := range p.Mounts {
 		switch m.Kind {
@@ -139,7 +142,7 @@ func sandboxSpec(b backend.Sandbox) (*specgen.SpecGenerator, error) {
 		case "tmpfs":
 			s.Mounts = append(s.Mounts, tmpfs(m.Target, m.SizeBytes, m.Mode))
 		default:
-			return nil, fmt.Errorf("mount of kind %q at %s is not one that podman's runtime has", m.Kind, m.Target)
+			return nil, &backend.UnsupportedError{Runtime: policy.RuntimePodman, What: "a mount of kind " + m.Kind + " at " + m.Target}
 		}
 	}
 	return s, nil

@@ -1,0 +1,212 @@
+// Command local measures what a run on the local runtime costs, on the machine
+// itself, and prints one line a figure: bench NAME VALUE GOAL ok|short. Each is
+// the median of its runs, which are interleaved with what they are compared to:
+// bare bubblewrap with the same binds, and other sandboxes that are in PATH.
+// tests/bench/local/run starts it.
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"ai-sandbox/policy"
+)
+
+// runs of each figure; the first warmups of each are not counted.
+const (
+	runs    = 21
+	warmups = 2
+)
+
+func main() {
+	if err := bench(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// A rival is something whose start is compared with ours.
+type rival struct {
+	name  string
+	argv  []string
+	times []float64 // milliseconds
+}
+
+func bench() (err error) {
+	if len(os.Args) != 2 {
+		return errors.New("give the path of ai-sandbox")
+	}
+	program, err := filepath.Abs(os.Args[1])
+	if err != nil {
+		return err
+	}
+	bwrap, err := exec.LookPath("bwrap")
+	if err != nil {
+		return fmt.Errorf("bubblewrap is what all is compared to: %w", err)
+	}
+	own, err := os.MkdirTemp("", "aisb-bench")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(own)) }()
+	for _, dir := range []string{"home", "run", "project"} {
+		if err := os.Mkdir(filepath.Join(own, dir), 0o700); err != nil {
+			return err
+		}
+	}
+	env := []string{"HOME=" + filepath.Join(own, "home"), "XDG_RUNTIME_DIR=" + filepath.Join(own, "run"), "PATH=" + os.Getenv("PATH"), "TERM=dumb", "LANG=C.UTF-8"}
+	run := func(argv []string) (time.Duration, string, error) {
+		cmd := exec.Command(argv[0], argv[1:]...)
+		cmd.Dir, cmd.Env = filepath.Join(own, "project"), env
+		var out, errOut bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errOut
+		start := time.Now()
+		err := cmd.Run()
+		took := time.Since(start)
+		if err != nil {
+			err = fmt.Errorf("%q: %w: %s", argv, err, errOut.String())
+		}
+		return took, out.String(), err
+	}
+	ours := func(flags ...string) []string {
+		return append(append([]string{program, "--runtime", "local", "--allow", "bench.example.com"}, flags...), "--", "true")
+	}
+	if _, _, err := run(ours()); err != nil { // it makes the home
+		return err
+	}
+	_, printed, err := run(ours("--print-policy=json"))
+	if err != nil {
+		return err
+	}
+	var p policy.Policy
+	if err := json.Unmarshal([]byte(printed), &p); err != nil {
+		return err
+	}
+	all := []*rival{{name: "ai-sandbox", argv: ours()}, {name: "bwrap", argv: append([]string{bwrap}, bare(p)...)}}
+	for name, argv := range map[string][]string{"srt": {"srt", "true"}, "fence": {"fence", "-c", "true"}} {
+		if _, err := exec.LookPath(name); err != nil {
+			fmt.Fprintf(os.Stderr, "bench: %s is not installed, so nothing is compared with it\n", name)
+			continue
+		}
+		all = append(all, &rival{name: name, argv: argv})
+	}
+	for i := range runs + warmups {
+		for _, r := range all {
+			took, _, err := run(r.argv)
+			if err != nil {
+				return err
+			}
+			if i >= warmups {
+				r.times = append(r.times, ms(took))
+			}
+		}
+	}
+	if err := phases(run, ours, filepath.Join(own, "report.json")); err != nil {
+		return err
+	}
+	us := median(all[0].times)
+	for _, r := range all {
+		fmt.Printf("%s %.1f ms, ", r.name, median(r.times))
+	}
+	fmt.Printf("medians of %d runs\n", runs)
+	figure("local-start-ratio", us/median(all[1].times), 4, false)
+	for _, r := range all[2:] {
+		figure("local-vs-"+r.name, median(r.times)/us, map[string]float64{"srt": 8, "fence": 5}[r.name], true)
+	}
+	return nil
+}
+
+// bare is bubblewrap's command line with the namespaces and mounts of a run, and
+// nothing else of it: no gate, no entrypoint, no reading back.
+func bare(p policy.Policy) []string {
+	args := []string{
+		"--unshare-user", "--disable-userns", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup", "--unshare-net",
+		"--uid", strconv.Itoa(policy.UID), "--gid", strconv.Itoa(policy.GID), "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv",
+	}
+	for _, m := range p.Mounts {
+		switch {
+		case strings.Contains(m.Source, "<") || m.Kind == policy.KindProgram || m.Kind == policy.KindFile: // made for a session
+		case m.Kind == policy.KindBind && m.ReadOnly:
+			args = append(args, "--ro-bind", m.Source, m.Target)
+		case m.Kind == policy.KindBind:
+			args = append(args, "--bind", m.Source, m.Target)
+		case m.Kind == policy.KindSymlink:
+			args = append(args, "--symlink", m.Source, m.Target)
+		case m.Kind == policy.KindTmpfs:
+			args = append(args, "--tmpfs", m.Target)
+		case m.Kind == policy.KindProc:
+			args = append(args, "--proc", m.Target)
+		case m.Kind == policy.KindDev:
+			args = append(args, "--dev", m.Target)
+		}
+	}
+	return append(args, "--remount-ro", "/", "--", "true")
+}
+
+// phases prints when a run has reached what, in milliseconds since its start.
+func phases(run func([]string) (time.Duration, string, error), ours func(...string) []string, report string) error {
+	times := map[string][]float64{}
+	for range runs {
+		if _, _, err := run(ours("--report", report)); err != nil {
+			return err
+		}
+		text, err := os.ReadFile(report)
+		if err != nil {
+			return err
+		}
+		var rep struct {
+			Timings map[string]float64 `json:"timings_ms"`
+		}
+		if err := json.Unmarshal(text, &rep); err != nil {
+			return err
+		}
+		for name, v := range rep.Timings {
+			times[name] = append(times[name], v)
+		}
+	}
+	names := make([]string, 0, len(times))
+	for name := range times {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int { return int(10 * (median(times[a]) - median(times[b]))) })
+	fmt.Print("until")
+	for _, name := range names {
+		fmt.Printf(" %s %.1f", name, median(times[name]))
+	}
+	fmt.Println(" ms")
+	return nil
+}
+
+// figure prints one; the goal itself counts.
+func figure(name string, value, goal float64, atLeast bool) {
+	verdict := "short"
+	if value == goal || value > goal == atLeast {
+		verdict = "ok"
+	}
+	fmt.Printf("bench %s %s %s %s\n", name, number(value), number(goal), verdict)
+}
+
+func number(v float64) string {
+	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", v), "0"), ".")
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func median(v []float64) float64 {
+	v = slices.Clone(v)
+	slices.Sort(v)
+	n := len(v)
+	if n == 0 {
+		return 0
+	}
+	return (v[(n-1)/2] + v[n/2]) / 2
+}
