@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxConns bounds the connections at a time; one more waits in the backlog.
@@ -19,15 +21,18 @@ const maxConns = 1024
 // dialTime bounds the connection to the gate, which is on this machine.
 const dialTime = 10 * time.Second
 
-// A Relay passes connections on.
+// A Relay passes connections of one user's processes on.
 type Relay struct {
 	to   netip.AddrPort
+	uid  int
 	mu   sync.Mutex
 	open map[io.Closer]bool // nil when closed
 }
 
-// New returns a relay to a TCP address.
-func New(to netip.AddrPort) *Relay { return &Relay{to: to, open: map[io.Closer]bool{}} }
+// New returns a relay to a TCP address, for the processes of a user.
+func New(to netip.AddrPort, uid int) *Relay {
+	return &Relay{to: to, uid: uid, open: map[io.Closer]bool{}}
+}
 
 // Serve takes connections from l until Close, and closes l.
 func (r *Relay) Serve(l net.Listener) error {
@@ -98,6 +103,9 @@ func (r *Relay) pass(c net.Conn) {
 		return
 	}
 	defer r.drop(c)
+	if !r.ours(c) {
+		return
+	}
 	out, err := net.DialTimeout("tcp", r.to.String(), dialTime)
 	if err != nil {
 		return // the client sees the end: there is no gate
@@ -119,6 +127,25 @@ func (r *Relay) pass(c net.Conn) {
 	}()
 	oneWay(near, far)
 	<-done
+}
+
+// ours tells whether the other end of a unix socket is the user's (unix(7),
+// SO_PEERCRED); where that can't be told, it is not.
+func (r *Relay) ours(c net.Conn) bool {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return false
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return false
+	}
+	ours := false
+	err = raw.Control(func(fd uintptr) {
+		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		ours = err == nil && int(cred.Uid) == r.uid
+	})
+	return err == nil && ours
 }
 
 // oneWay copies until the end and passes that on; an error ends both ways.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -36,7 +37,7 @@ func through(t *testing.T, serve func(*net.TCPConn)) (dial func() *net.UnixConn,
 	if err != nil {
 		t.Fatal(err)
 	}
-	r = New(netip.MustParseAddrPort(l.Addr().String()))
+	r = New(netip.MustParseAddrPort(l.Addr().String()), os.Getuid())
 	served := make(chan error, 1)
 	go func() { served <- r.Serve(ul) }()
 	t.Cleanup(func() {
@@ -102,5 +103,23 @@ func TestClose(t *testing.T) {
 	}
 	if err := r.Serve(l); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("serves after its end: %v", err)
+	}
+}
+
+// A process of another user gets nothing through.
+func TestOtherUser(t *testing.T) {
+	dial, r := through(t, func(c *net.TCPConn) { fmt.Fprintln(c, "hello"); c.Close() })
+	read := func() string {
+		c := dial()
+		defer c.Close()
+		b, _ := io.ReadAll(c)
+		return string(b)
+	}
+	if got := read(); got != "hello\n" {
+		t.Fatalf("the user's own: %q", got)
+	}
+	r.uid++
+	if got := read(); got != "" {
+		t.Errorf("another user's: %q", got)
 	}
 }

@@ -103,7 +103,7 @@ func (r *run) relay(port uint16, u *undo) error {
 	if err != nil {
 		return fmt.Errorf("start the gate: %w", err)
 	}
-	rl := relay.New(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port))
+	rl := relay.New(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port), os.Getuid())
 	u.push("end the relay", func(context.Context) error { return rl.Close() })
 	go func() { _ = rl.Serve(l) }() // without it nothing is reached
 	return nil
