@@ -63,7 +63,7 @@ kernel: ## the entrypoint on a real kernel, as root in the test host
 .PHONY: conformance
 conformance: ## the gate's table on both engines: the builtin one here, squid in the test host
 	$(GO) test -count=1 -tags=$(tags),netns ./gate/builtin
-	$(GO) test -count=1 -tags=$(tags),squid -exec='$(CURDIR)/tests/inhost root' ./gate
+	$(GO) test -count=1 -tags=$(tags),squid -exec='$(CURDIR)/tests/inhost root' ./gate ./gate/builtin
 
 .PHONY: local
 local: build ## whole sessions on real bubblewrap, here and in the test host
@@ -78,11 +78,13 @@ e2e: build ## whole sessions on real podman, pasta and squid
 .PHONY: bench
 bench: build ## one line a figure: bench NAME VALUE GOAL ok|short
 	tests/bench/run
+	tests/bench/local/run
+	tests/bench/gate/run
 
 # The gate's grammars: what comes from the user, and what from the sandbox.
 .PHONY: fuzz-short
 fuzz-short:
-	tests/fuzz 30s FuzzParseEntry FuzzReadHead FuzzSniff
+	tests/fuzz 30s FuzzAllow FuzzReadHead FuzzSniff
 
 .PHONY: fuzz
 fuzz: ## each fuzz test for a while: make fuzz FUZZTIME=1m

@@ -37,8 +37,7 @@ func newResolver(servers []netip.Addr) *net.Resolver {
 // judge decides about a request: by name and port first, and by each address that
 // the name leads to then. It returns those addresses, or the reason for a refusal.
 func (g *Gate) judge(h *head) (to []netip.AddrPort, reason string) {
-	switch {
-	case h.method != "CONNECT" && h.scheme != "http":
+	if h.method != "CONNECT" && h.scheme != "http" {
 		return nil, gate.ReasonScheme
 	}
 	if reason := g.rules.request(h.host, h.port); reason != "" {

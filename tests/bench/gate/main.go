@@ -35,9 +35,9 @@ import (
 const (
 	bulk      = 1 << 30 // bytes through a tunnel
 	bulkRuns  = 9
-	pings     = 500
-	pingRuns  = 41
-	decisions = 300
+	pings     = 2000
+	pingRuns  = 15
+	decisions = 500
 	tunnels   = 500
 )
 
