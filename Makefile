@@ -11,8 +11,9 @@ GOARCH ?= $(shell go env GOARCH)
 GO ?= go
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-# Without these even podman's bindings need C libraries (gpgme, btrfs).
-tags := remote,containers_image_openpgp,exclude_graphdriver_btrfs,exclude_graphdriver_devicemapper
+# Without these even podman's bindings need C libraries (gpgme, btrfs); without
+# the last, the command line's library brings a Markdown parser.
+tags := remote,containers_image_openpgp,exclude_graphdriver_btrfs,exclude_graphdriver_devicemapper,urfave_cli_no_docs
 export CGO_ENABLED := 0
 export GOARCH
 export GOFLAGS := -tags=$(tags) -buildvcs=false

@@ -7,10 +7,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // packageForm is Debian's rule for package names (policy manual, 5.6.1).
-var packageForm = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+$`)
+var packageForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+$`) })
 
 // tidy takes out what package installation leaves behind that differs from one
 // build to the next (the day on which a package's user was made, too), or that
@@ -137,11 +138,11 @@ func (r Recipe) harnessLayer(line func(string, ...any)) {
 }
 
 // stepForm finds the name that a RUN of ours has.
-var stepForm = regexp.MustCompile(`^RUN (?:--[^ ]+ )*: ([^;]+);`)
+var stepForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^RUN (?:--[^ ]+ )*: ([^;]+);`) })
 
 // StepName is what to show people of an instruction of a Containerfile of ours.
 func StepName(instruction string) string {
-	if m := stepForm.FindStringSubmatch(instruction); m != nil {
+	if m := stepForm().FindStringSubmatch(instruction); m != nil {
 		return m[1]
 	}
 	if strings.HasPrefix(instruction, "LABEL ") {

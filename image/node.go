@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // DefaultNode is the Node version of an image when the user names none, and
@@ -28,8 +29,8 @@ var defaultNodeSHA256 = map[string]string{
 var nodeArch = map[string]string{"amd64": "x64", "arm64": "arm64"}
 
 var (
-	versionForm = regexp.MustCompile(`^[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}$`)
-	sha256Form  = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	versionForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}$`) })
+	sha256Form  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{64}$`) })
 )
 
 // A Node is one release's tarball for one architecture.
@@ -54,7 +55,7 @@ func NewNode(version, goarch string) (Node, error) {
 
 func (n Node) check() error {
 	switch {
-	case !versionForm.MatchString(n.Version):
+	case !versionForm().MatchString(n.Version):
 		return fmt.Errorf("node version %+q is not of the form %s", n.Version, DefaultNode)
 	case older(n.Version, MinNode):
 		return fmt.Errorf("node %s is too old: name %s or a later one", n.Version, MinNode)
@@ -62,7 +63,7 @@ func (n Node) check() error {
 		return fmt.Errorf("node %s cannot go through a proxy by itself: name %s or later, or a 24", n.Version, MinNode)
 	case nodeArch[n.Arch] == "":
 		return fmt.Errorf("node has no release for %+q that is known here", n.Arch)
-	case n.SHA256 != "" && !sha256Form.MatchString(n.SHA256):
+	case n.SHA256 != "" && !sha256Form().MatchString(n.SHA256):
 		return fmt.Errorf("%+q is not a SHA-256 sum", n.SHA256)
 	}
 	return nil

@@ -195,14 +195,14 @@ func (r Recipe) check() error {
 	default:
 		return fmt.Errorf("%+q is not a kind of image", r.Kind)
 	}
-	if !sha256Form.MatchString(r.EntrypointSHA256) {
+	if !sha256Form().MatchString(r.EntrypointSHA256) {
 		return fmt.Errorf("%+q is not the checksum of an entrypoint", r.EntrypointSHA256)
 	}
 	if len(r.apt()) == 0 {
 		return errors.New("the package list is empty")
 	}
 	for _, p := range r.apt() {
-		if !packageForm.MatchString(p) {
+		if !packageForm().MatchString(p) {
 			return fmt.Errorf("%+q is not a package name", p)
 		}
 	}

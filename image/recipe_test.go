@@ -300,7 +300,7 @@ func TestHarnessLock(t *testing.T) {
 	if pi.Version != harnessVersion {
 		t.Errorf("the lock file has pi %q", pi.Version)
 	}
-	if need := strings.TrimPrefix(pi.Engines.Node, ">="); !versionForm.MatchString(need) || older(MinNode, need) {
+	if need := strings.TrimPrefix(pi.Engines.Node, ">="); !versionForm().MatchString(need) || older(MinNode, need) {
 		t.Errorf("pi needs node %s, and %s is allowed", pi.Engines.Node, MinNode)
 	}
 }

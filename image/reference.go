@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/opencontainers/go-digest"
 )
@@ -23,9 +24,11 @@ type Reference struct {
 // case, no IPv6 literal as host). Nothing of it means anything to a shell or in
 // a Containerfile.
 var (
-	hostForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?$`)
-	pathForm = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
-	tagForm  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
+	hostForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?$`) })
+	pathForm = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
+	})
+	tagForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`) })
 )
 
 // maxName is the longest name that registries accept.
@@ -74,13 +77,13 @@ func (r Reference) problem() string {
 	switch {
 	case len(r.Name) > maxName:
 		return "its name is too long"
-	case !hostForm.MatchString(host):
+	case !hostForm().MatchString(host):
 		return fmt.Sprintf("%+q is not a registry's host", host)
-	case !pathForm.MatchString(path):
+	case !pathForm().MatchString(path):
 		return fmt.Sprintf("%+q is not a repository's path", path)
 	case r.Tag == "" && r.Digest == "":
 		return "it has neither tag nor digest"
-	case r.Tag != "" && !tagForm.MatchString(r.Tag):
+	case r.Tag != "" && !tagForm().MatchString(r.Tag):
 		return fmt.Sprintf("%+q is not a tag", r.Tag)
 	case r.Digest != "" && !validDigest(r.Digest):
 		return fmt.Sprintf("%+q is not a sha256 digest", string(r.Digest))

@@ -17,8 +17,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"ai-sandbox/policy"
 )
 
 // runs of each figure; the first warmups of each are not counted.
@@ -85,15 +83,22 @@ func bench() (err error) {
 	if _, _, err := run(ours()); err != nil { // it makes the home
 		return err
 	}
-	_, printed, err := run(ours("--print-policy=json"))
+	_, printed, err := run(ours("--dry-run"))
 	if err != nil {
 		return err
 	}
-	var p policy.Policy
-	if err := json.Unmarshal([]byte(printed), &p); err != nil {
+	// What a session makes for itself stands in directories that stay.
+	standIns := strings.NewReplacer("<entrypoint>", filepath.Join(filepath.Dir(program), "aisb-entrypoint"), "<session>", "standing")
+	for _, dir := range []string{"control", "gate"} {
+		if err := os.MkdirAll(filepath.Join(own, "run/ai-sandbox/standing", dir), 0o700); err != nil {
+			return err
+		}
+	}
+	same, err := bare(standIns.Replace(printed))
+	if err != nil {
 		return err
 	}
-	all := []*rival{{name: "ai-sandbox", argv: ours()}, {name: "bwrap", argv: append([]string{bwrap}, bare(p)...)}}
+	all := []*rival{{name: "ai-sandbox", argv: ours()}, {name: "bwrap", argv: append([]string{bwrap}, same...)}}
 	for name, argv := range map[string][]string{"srt": {"srt", "true"}, "fence": {"fence", "-c", "true"}} {
 		if _, err := exec.LookPath(name); err != nil {
 			fmt.Fprintf(os.Stderr, "bench: %s is not installed, so nothing is compared with it\n", name)
@@ -131,31 +136,32 @@ func bench() (err error) {
 	return nil
 }
 
-// bare is bubblewrap's command line with the namespaces and mounts of a run, and
-// nothing else of it: no gate, no entrypoint, no reading back.
-func bare(p policy.Policy) []string {
-	args := []string{
-		"--unshare-user", "--disable-userns", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup", "--unshare-net",
-		"--uid", strconv.Itoa(policy.UID), "--gid", strconv.Itoa(policy.GID), "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv",
+// bare is the command line that --dry-run prints, but for what passes by a
+// descriptor, and with true in the place of the entrypoint: the same namespaces
+// and binds, and nothing else of ours, no gate, no proof and no reading back.
+func bare(printed string) ([]string, error) {
+	_, text, ok := strings.Cut(printed, "\nbwrap \\\n")
+	text, _, end := strings.Cut(text, "\n  -- ")
+	if !ok || !end {
+		return nil, errors.New("--dry-run prints no command line of bubblewrap")
 	}
-	for _, m := range p.Mounts {
+	var args []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(strings.TrimSpace(line), " \\")
+		words := strings.Fields(line)
+		for i, w := range words {
+			if plain, err := strconv.Unquote(w); err == nil {
+				words[i] = plain
+			}
+		}
 		switch {
-		case strings.Contains(m.Source, "<") || m.Kind == policy.KindProgram || m.Kind == policy.KindFile: // made for a session
-		case m.Kind == policy.KindBind && m.ReadOnly:
-			args = append(args, "--ro-bind", m.Source, m.Target)
-		case m.Kind == policy.KindBind:
-			args = append(args, "--bind", m.Source, m.Target)
-		case m.Kind == policy.KindSymlink:
-			args = append(args, "--symlink", m.Source, m.Target)
-		case m.Kind == policy.KindTmpfs:
-			args = append(args, "--tmpfs", m.Target)
-		case m.Kind == policy.KindProc:
-			args = append(args, "--proc", m.Target)
-		case m.Kind == policy.KindDev:
-			args = append(args, "--dev", m.Target)
+		case !strings.Contains(line, "<fd of "):
+			args = append(args, words...)
+		case strings.HasPrefix(line, "--file "):
+			args = args[:len(args)-2] // its --perms
 		}
 	}
-	return append(args, "--remount-ro", "/", "--", "true")
+	return append(args, "--", "true"), nil
 }
 
 // phases prints when a run has reached what, in milliseconds since its start.

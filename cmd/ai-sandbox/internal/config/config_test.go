@@ -317,7 +317,7 @@ func FuzzParseFile(f *testing.F) {
 		}
 		items := file.Items
 		for _, p := range file.Profiles {
-			if !profileName.MatchString(p.Name) {
+			if !profileName().MatchString(p.Name) {
 				t.Errorf("%q gives the profile %q", s, p.Name)
 			}
 			for _, it := range p.Items {

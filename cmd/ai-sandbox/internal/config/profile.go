@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // profileKey is the option that chooses one.
@@ -32,17 +33,17 @@ var Profiles = []Profile{
 }
 
 var (
-	sectionLine = regexp.MustCompile(`^\[profile[ \t]+([^\[\]]*)\]$`)
-	profileName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,39}$`)
+	sectionLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\[profile[ \t]+([^\[\]]*)\]$`) })
+	profileName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,39}$`) })
 )
 
 // section reads a line that begins a profile, and returns that one's name.
 func section(line string) (string, error) {
-	m := sectionLine.FindStringSubmatch(line)
+	m := sectionLine().FindStringSubmatch(line)
 	switch {
 	case m == nil:
 		return "", fmt.Errorf("%q begins no profile", line)
-	case !profileName.MatchString(strings.TrimSpace(m[1])):
+	case !profileName().MatchString(strings.TrimSpace(m[1])):
 		return "", fmt.Errorf("%q is not a profile's name", strings.TrimSpace(m[1]))
 	}
 	return strings.TrimSpace(m[1]), nil

@@ -287,7 +287,9 @@ func (e *engine) runSession(ctx context.Context, r cli.RunRequest, signals <-cha
 	}
 	var be backend.Backend
 	if r.Policy.Runtime == policy.RuntimeLocal {
-		be = jail(r.Machine, r.Policy.Net.Engine)
+		b := jail(r.Machine, r.Policy.Net.Engine)
+		b.Prepare()
+		be = b
 	} else {
 		c, err := untilSignal(ctx, signals, func(ctx context.Context) (*podman.Client, error) { return connect(ctx, r.Machine) })
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"ai-sandbox/policy"
 )
@@ -73,14 +74,14 @@ func machine(f Facts) string {
 		f.Kernel.MaxUserNS, f.Kernel.UnprivilegedClone, f.Kernel.AppArmorRestricts}, " ")
 }
 
-var bubblewrapVersion = regexp.MustCompile(`^bubblewrap ([0-9]+\.[0-9]+[^\s]*)`)
+var bubblewrapVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^bubblewrap ([0-9]+\.[0-9]+[^\s]*)`) })
 
 func askBubblewrap(path string) (verdict, error) {
 	out, err := run(path, "--version")
 	if err != nil {
 		return verdict{}, err
 	}
-	m := bubblewrapVersion.FindStringSubmatch(out)
+	m := bubblewrapVersion().FindStringSubmatch(out)
 	if m == nil {
 		return verdict{}, fmt.Errorf("%s --version says no version", path)
 	}

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -172,10 +173,10 @@ func askPodman(path string) (verdict, error) {
 	return verdict{Version: v}, nil
 }
 
-var versionRE = regexp.MustCompile(`^podman version ([0-9]+\.[0-9]+[^\s]*)`)
+var versionRE = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^podman version ([0-9]+\.[0-9]+[^\s]*)`) })
 
 func podmanVersion(out string) string {
-	if m := versionRE.FindStringSubmatch(out); m != nil {
+	if m := versionRE().FindStringSubmatch(out); m != nil {
 		return m[1]
 	}
 	return ""

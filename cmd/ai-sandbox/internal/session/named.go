@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
@@ -40,14 +41,14 @@ func texts(entries []policy.Entry) []string {
 }
 
 // gateName is what a named gate may be called: it becomes a container's name.
-var gateName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
+var gateName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`) })
 
 // ErrNoGate is returned when no gate of that name is up.
 var ErrNoGate = errors.New("no such gate")
 
 // CheckGateName refuses a name that can't be a gate's.
 func CheckGateName(name string) error {
-	if !gateName.MatchString(name) {
+	if !gateName().MatchString(name) {
 		return fmt.Errorf("gate name %s: use up to 40 of a-z, 0-9 and -, not beginning with -", policy.Quote(name))
 	}
 	return nil

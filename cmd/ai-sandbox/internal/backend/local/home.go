@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -28,10 +29,10 @@ import (
 func Homes(stateDir string) string { return filepath.Join(stateDir, "homes") }
 
 // homeName is what policy.HomeVolume and a session's own home look like.
-var homeName = regexp.MustCompile(`^aisb-home-[a-z0-9][a-z0-9-]{0,80}$`)
+var homeName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^aisb-home-[a-z0-9][a-z0-9-]{0,80}$`) })
 
 func checkHomeName(name string) error {
-	if !homeName.MatchString(name) {
+	if !homeName().MatchString(name) {
 		return fmt.Errorf("%s is not the name of a home", policy.Quote(name))
 	}
 	return nil

@@ -156,7 +156,7 @@ func TestProgram(t *testing.T) {
 	}})
 	path := func() string {
 		t.Helper()
-		p, err := b.program()
+		p, err := b.programFile()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +205,7 @@ func TestProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	content = bytes.Repeat([]byte("program"), 100<<10)
-	if _, err := b.program(); err == nil {
+	if _, err := b.programFile(); err == nil {
 		t.Error("a link is followed")
 	}
 }

@@ -44,13 +44,23 @@ type Config struct {
 type Backend struct {
 	config Config
 
-	writing sync.Mutex // the entrypoint's file
+	// program is the path of the entrypoint's file, made sure of once.
+	program func() (string, error)
 	mu      sync.Mutex
 	jails   map[string]*process // by name, which is the id
 }
 
 // New returns a Backend without any jail. It touches nothing.
-func New(c Config) *Backend { return &Backend{config: c, jails: map[string]*process{}} }
+func New(c Config) *Backend {
+	b := &Backend{config: c, jails: map[string]*process{}}
+	b.program = sync.OnceValues(b.programFile)
+	return b
+}
+
+// Prepare begins what the first jail has to wait for otherwise.
+func (b *Backend) Prepare() {
+	go func() { _, _ = b.program() }() // who needs it hears of an error
+}
 
 // Capabilities implements backend.Backend.
 func (b *Backend) Capabilities() backend.Capabilities {

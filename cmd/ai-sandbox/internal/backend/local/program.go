@@ -1,6 +1,6 @@
 // The entrypoint's file. A jail has no image that would hold it, so it lies in
-// the state directory, and is compared byte by byte with what this program
-// carries before each start: that takes less than to copy it into each jail.
+// the state directory, and each process that makes jails compares it with what
+// this program carries, byte by byte: that takes less than to copy it into a jail.
 
 package local
 
@@ -16,13 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// program returns the path of a file that holds the entrypoint.
-func (b *Backend) program() (string, error) {
+// programFile returns the path of a file that holds the entrypoint.
+func (b *Backend) programFile() (string, error) {
 	if !filepath.IsAbs(b.config.StateDir) {
 		return "", errors.New("the state directory is not an absolute path; set XDG_STATE_HOME to one")
 	}
-	b.writing.Lock()
-	defer b.writing.Unlock()
 	want, name, err := b.config.Entrypoint()
 	if err != nil {
 		return "", err

@@ -448,6 +448,7 @@ func (c *Client) kernelDifferences(proc string, data *define.InspectContainerDat
 	if err != nil {
 		return nil, fmt.Errorf("look at its conmon: %w", err)
 	}
+	pin(data.State.ConmonPid)
 	for _, arg := range strings.Split(string(conmon), "\x00") {
 		switch arg { // what conmon passes on to the OCI runtime
 		case "--no-new-keyring":
