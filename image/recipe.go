@@ -161,8 +161,8 @@ type Recipe struct {
 	// EntrypointSHA256 is the checksum of the entrypoint program, in lower-case
 	// hex. It stands for the bytes, so that a warm start need not read them.
 	EntrypointSHA256 string
-	// CA is the user's CA file in PEM form, or nil.
-	CA []byte
+	// CA is the user's own, or nil.
+	CA CA
 
 	// packages replaces the kind's own list in tests.
 	packages []string
@@ -218,18 +218,15 @@ func (r Recipe) Files() (map[string]File, error) {
 	}
 	files := map[string]File{}
 	if r.CA != nil {
-		certs, err := splitCA(r.CA)
-		if err != nil {
-			return nil, err
+		if len(r.CA) == 0 {
+			return nil, errors.New("the CA has no certificate")
 		}
-		var all []byte
-		for i, c := range certs {
-			all = append(all, c...)
+		for i, c := range r.CA {
 			if r.Kind == KindSandbox {
 				files[fmt.Sprintf("ca/aisb-extra-%03d.crt", i+1)] = File{Data: c}
 			}
 		}
-		files["extra-ca.pem"] = File{Data: all}
+		files["extra-ca.pem"] = File{Data: r.CA.PEM()}
 	}
 	if r.Kind == KindSandbox {
 		files["harness/package.json"] = File{Data: harnessPackage}
@@ -318,7 +315,7 @@ func (r Recipe) Render() (Built, error) {
 	if err != nil {
 		return Built{}, err
 	}
-	add([]byte("aisb recipe 2"), []byte(text), list, []byte(r.EntrypointSHA256), r.CA)
+	add([]byte("aisb recipe 2"), []byte(text), list, []byte(r.EntrypointSHA256), r.CA.PEM())
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		f := files[name]
 		add([]byte(name), f.Data)

@@ -65,7 +65,7 @@ func newCA(t *testing.T, name string) []byte {
 
 func TestContainerfile(t *testing.T) {
 	withCA := sandboxRecipe(t)
-	withCA.CA = newCA(t, "one")
+	withCA.CA = CA{newCA(t, "one")}
 	unpinned := gateRecipe(t)
 	unpinned.Base.Digest = ""
 	for name, r := range map[string]Recipe{
@@ -109,10 +109,9 @@ func TestEveryInputIsInTheTag(t *testing.T) {
 		"base tag":        change(func(r *Recipe) { r.Base.Ref.Tag = "forky-slim" }),
 		"base repository": change(func(r *Recipe) { r.Base.Ref.Name = "registry.example/debian" }),
 		"entrypoint":      change(func(r *Recipe) { r.EntrypointSHA256 = strings.Repeat("b", 64) }),
-		"CA":              change(func(r *Recipe) { r.CA = ca }),
-		"other CA":        change(func(r *Recipe) { r.CA = other }),
-		"CA's comment":    change(func(r *Recipe) { r.CA = append([]byte("# corporate\n"), ca...) }),
-		"two CAs":         change(func(r *Recipe) { r.CA = append(bytes.Clone(ca), other...) }),
+		"CA":              change(func(r *Recipe) { r.CA = CA{ca} }),
+		"other CA":        change(func(r *Recipe) { r.CA = CA{other} }),
+		"two CAs":         change(func(r *Recipe) { r.CA = CA{ca, other} }),
 		"one package":     change(func(r *Recipe) { r.packages = append([]string{"zip"}, r.apt()...) }),
 		"another package": change(func(r *Recipe) { r.packages = append([]string{"zsh"}, r.apt()...) }),
 	}
@@ -230,7 +229,7 @@ func TestIncompleteRecipes(t *testing.T) {
 		"no node":          func(r *Recipe) { r.Node = Node{} },
 		"no base":          func(r *Recipe) { r.Base = Base{} },
 		"no packages":      func(r *Recipe) { r.packages = []string{} },
-		"empty CA":         func(r *Recipe) { r.CA = []byte{} },
+		"empty CA":         func(r *Recipe) { r.CA = CA{} },
 		"digest not taken": func(r *Recipe) { r.Base = Base{Ref: Reference{Name: "a.example/b", Digest: someDigest}} },
 	} {
 		r := sandboxRecipe(t)
@@ -241,9 +240,9 @@ func TestIncompleteRecipes(t *testing.T) {
 	}
 }
 
-func TestSplitCA(t *testing.T) {
+func TestParseCA(t *testing.T) {
 	one, two := newCA(t, "one"), newCA(t, "two")
-	got, err := splitCA(append(append([]byte("# first\n"), one...), two...))
+	got, err := ParseCA(append(append([]byte("# first\n"), one...), two...))
 	if err != nil || len(got) != 2 || !bytes.Equal(got[0], one) || !bytes.Equal(got[1], two) {
 		t.Errorf("two certificates with a comment: %d, %v", len(got), err)
 	}
@@ -256,7 +255,7 @@ func TestSplitCA(t *testing.T) {
 		"cut in middle": append(bytes.Clone(two[:len(two)/2]), one...),
 		"not a cert":    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")}),
 	} {
-		if got, err := splitCA(file); err == nil {
+		if got, err := ParseCA(file); err == nil {
 			t.Errorf("%s: %d certificates accepted", name, len(got))
 		}
 	}

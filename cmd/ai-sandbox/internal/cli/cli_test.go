@@ -460,8 +460,8 @@ func TestReadCA(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := readCA(file)
-		if string(got) != want || (err == nil) != (want != "") {
-			t.Errorf("%q: %q, %v", text, got, err)
+		if string(got.PEM()) != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v", text, got.PEM(), err)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
 	"ai-sandbox/cmd/ai-sandbox/internal/session"
+	"ai-sandbox/image"
 	"ai-sandbox/policy"
 )
 
@@ -73,8 +74,8 @@ type ImageRequest struct {
 	// Base is a reference as the user wrote it. NodeVersion is "" for the
 	// recipe's own.
 	Base, NodeVersion, NodeMirror string
-	// CA is the PEM text of an extra CA, or nil.
-	CA []byte
+	// CA is an extra CA, or nil.
+	CA image.CA
 	// CacheDir and StateDir are where downloads and records are.
 	CacheDir, StateDir string
 }

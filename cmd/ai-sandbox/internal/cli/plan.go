@@ -4,8 +4,6 @@ package cli
 
 import (
 	"cmp"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +13,7 @@ import (
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
+	"ai-sandbox/image"
 	"ai-sandbox/policy"
 )
 
@@ -137,7 +136,7 @@ func (a *app) path(s config.Settings, key, home string) string {
 const maxCA = 4 << 20
 
 // readCA reads CA certificates, and takes nothing that is not one.
-func readCA(path string) ([]byte, error) {
+func readCA(path string) (image.CA, error) {
 	bad := func(why string) error {
 		return fmt.Errorf("ca_file %s %s; name a file of CA certificates in PEM form", quote(path), why)
 	}
@@ -154,25 +153,11 @@ func readCA(path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read ca_file: %w", err)
 	}
-	// Rewritten from what was parsed: no key or comment of the file gets on.
-	var out []byte
-	for rest := data; ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
-		if block.Type != "CERTIFICATE" {
-			return nil, bad("holds a " + quote(block.Type))
-		}
-		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
-			return nil, bad("holds a certificate that can't be parsed")
-		}
-		out = append(out, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})...)
+	ca, err := image.ParseCA(data)
+	if err != nil {
+		return nil, bad(err.Error())
 	}
-	if out == nil {
-		return nil, bad("holds no certificate")
-	}
-	return out, nil
+	return ca, nil
 }
 
 // entries parses a list of the allowlist's grammar, and names where a bad entry

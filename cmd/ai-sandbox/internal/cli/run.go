@@ -205,7 +205,8 @@ func localFacts(s setup, h harness.Harness) (policy.LocalFacts, error) {
 		if err != nil {
 			errs = append(errs, err)
 		}
-		f.ExtraCA, f.CABundle = s.image.CA, append(bundle, s.image.CA...)
+		f.ExtraCA = s.image.CA.PEM()
+		f.CABundle = append(bundle, f.ExtraCA...)
 	}
 	return f, errors.Join(errs...)
 }

@@ -41,8 +41,8 @@ type Request struct {
 	// NodeVersion is "" for image.DefaultNode. NodeMirror is the download
 	// site; "" is DefaultNodeSite.
 	NodeVersion, NodeMirror string
-	// CA is the user's CA file in PEM form, or nil.
-	CA []byte
+	// CA is the user's own, or nil.
+	CA image.CA
 	// EntrypointSHA256 is the checksum of the entrypoint program, and
 	// Entrypoint reads the program; it is called when an image is built.
 	EntrypointSHA256 string
@@ -207,15 +207,18 @@ func (r Request) Ensure(ctx context.Context, b Builder, o Options) (Plan, error)
 
 // Warm tells whether both images were recorded and exist.
 func (p Plan) Warm(ctx context.Context, b Builder) (bool, error) {
-	for _, img := range []Image{p.Sandbox, p.Gate} {
-		if img.ID == "" {
-			return false, nil
-		}
-		if ok, err := b.ImageExists(ctx, img.ID); err != nil || !ok {
-			return false, err
-		}
+	if p.Sandbox.ID == "" || p.Gate.ID == "" {
+		return false, nil
 	}
-	return true, nil
+	// At once: this is on the way of every start.
+	var wg sync.WaitGroup
+	var there [2]bool
+	var errs [2]error
+	for i, id := range []string{p.Sandbox.ID, p.Gate.ID} {
+		wg.Go(func() { there[i], errs[i] = b.ImageExists(ctx, id) })
+	}
+	wg.Wait()
+	return there[0] && there[1], errors.Join(errs[:]...)
 }
 
 // resolve finds out and records what recipes lack: a digest that is recorded

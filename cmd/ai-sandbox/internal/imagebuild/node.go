@@ -191,7 +191,7 @@ func (r Request) client() (*http.Client, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the system's CAs: %w", err)
 		}
-		pool.AppendCertsFromPEM(r.CA)
+		pool.AppendCertsFromPEM(r.CA.PEM())
 		t.TLSClientConfig = &tls.Config{RootCAs: pool}
 	}
 	return &http.Client{Transport: t, CheckRedirect: func(req *http.Request, via []*http.Request) error {

@@ -222,6 +222,12 @@ func awaitGate(ctx context.Context, c gate.Config, ended <-chan struct{}) error 
 // files, which a file system in memory writes quicker; its log may get long.
 type place struct{ conf, log string }
 
+// gateTry names the directory of a try.
+func gateTry(n int) string { return fmt.Sprintf("gate-%d", n) }
+
+// firstGate is the only one of a session's own gate.
+var firstGate = gateTry(0)
+
 func (p place) sub(name string) place {
 	return place{filepath.Join(p.conf, name), filepath.Join(p.log, name)}
 }
@@ -233,7 +239,7 @@ func (p place) sub(name string) place {
 func (m *Manager) startGate(ctx context.Context, be backend.Backend, g backend.Gate, cfg gate.Config, in place, u *undo, fixed func(port uint16)) (*runningGate, error) {
 	var last error
 	for try := range gateTries {
-		r, err := m.tryGate(ctx, be, g, cfg, in.sub(fmt.Sprintf("gate-%d", try)), u, fixed)
+		r, err := m.tryGate(ctx, be, g, cfg, in.sub(gateTry(try)), u, fixed)
 		if err == nil {
 			return r, nil
 		}

@@ -366,8 +366,10 @@ func (r *run) start(ctx context.Context, b backend.Sandbox) (*started, error) {
 	r.undo.push("remove the containers", func(context.Context) error {
 		r.ctl.Close() // the end of the lifeline is quicker than podman
 		var wg sync.WaitGroup
-		errs := make([]error, 2)
-		for i, end := range []func() error{boxUndo.run, r.endGate} {
+		errs := make([]error, 3)
+		// The gate's half a hundred files are not needed any more, either.
+		files := func() error { return os.RemoveAll(filepath.Join(r.m.RuntimeDir, r.id, firstGate)) }
+		for i, end := range []func() error{boxUndo.run, r.endGate, files} {
 			wg.Go(func() { errs[i] = end() })
 		}
 		wg.Wait()

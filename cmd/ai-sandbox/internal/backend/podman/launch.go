@@ -99,33 +99,49 @@ const createTime = time.Minute
 // not: the service would finish what nobody waits for, and leave a container that
 // was not there to remove.
 func (c *Client) create(ctx context.Context, s *specgen.SpecGenerator, limit time.Duration) (string, error) {
+	for range createTries {
+		id, err := c.createOnce(ctx, s, limit)
+		if err != nil {
+			return "", fmt.Errorf("create the container %s: %w", s.Name, err)
+		}
+		data, err := c.inspect(ctx, id)
+		if err != nil {
+			return id, fmt.Errorf("look at the container %s: %w", s.Name, err)
+		}
+		if mapsUsers(data) {
+			// Again when it runs; but here it is known before anything does.
+			return id, c.refuse(differences(data, s))
+		}
+		if err := c.Remove(context.WithoutCancel(ctx), id); err != nil {
+			return "", err
+		}
+	}
+	return "", fmt.Errorf("create the container %s: podman does not map its users as asked for: check your ranges in /etc/subuid and /etc/subgid with ai-sandbox doctor", s.Name)
+}
+
+// createOnce holds the lock for no longer than podman makes the container.
+func (c *Client) createOnce(ctx context.Context, s *specgen.SpecGenerator, limit time.Duration) (string, error) {
 	unlock, err := flock(ctx, c.createLock)
 	if err != nil {
-		return "", fmt.Errorf("create the container %s: %w", s.Name, err)
+		return "", err
 	}
 	defer unlock()
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer stop()
 	conn, cancel := c.with(ctx)
 	defer cancel()
-	for range createTries {
-		r, err := containers.CreateWithSpec(conn, s, nil)
-		if err != nil {
-			return "", fmt.Errorf("create the container %s: %w", s.Name, translate(err))
-		}
-		data, err := containers.Inspect(conn, r.ID, nil)
-		if err != nil {
-			return r.ID, fmt.Errorf("look at the container %s: %w", s.Name, translate(err))
-		}
-		if mapsUsers(data) {
-			// Again when it runs; but here it is known before anything does.
-			return r.ID, c.refuse(differences(data, s))
-		}
-		if err := c.Remove(ctx, r.ID); err != nil {
-			return "", err
-		}
+	r, err := containers.CreateWithSpec(conn, s, nil)
+	if err != nil {
+		return "", translate(err)
 	}
-	return "", fmt.Errorf("create the container %s: podman does not map its users as asked for: check your ranges in /etc/subuid and /etc/subgid with ai-sandbox doctor", s.Name)
+	return r.ID, nil
+}
+
+func (c *Client) inspect(ctx context.Context, id string) (*define.InspectContainerData, error) {
+	conn, cancel := c.with(ctx)
+	defer cancel()
+	data, err := containers.Inspect(conn, id, nil)
+	return data, translate(err)
 }
 
 // mapsUsers tells whether the container's user is the one that podman runs as

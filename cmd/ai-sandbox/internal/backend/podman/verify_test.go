@@ -226,6 +226,7 @@ func TestAddedResolvers(t *testing.T) {
 			t.Errorf("%q: %q, %v", text, got, err)
 		}
 	}
+	write(theirs, "nameserver 192.0.2.2\n")
 	if got, err := addedResolvers(theirs, filepath.Join(dir, "none")); err != nil || len(got) == 0 {
 		t.Errorf("a machine without resolvers: %q, %v", got, err)
 	}
