@@ -51,13 +51,13 @@ const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS |
 const sockTypeMask = 0xf
 
 const (
-	mounting  = "mounting needs privileges that nothing inside has; the parser of the new API is attack surface"
-	keyring   = "keyrings are not namespaced: keys of the host's user would be in reach"
-	ioUring   = "a ring makes sockets and opens files past every system call filter"
-	modules   = "changes the kernel"
+	mounting = "mounting needs privileges that nothing inside has; the parser of the new API is attack surface"
+	keyring  = "keyrings are not namespaced: keys of the host's user would be in reach"
+	ioUring  = "a ring makes sockets and opens files past every system call filter"
+	modules  = "changes the kernel"
 	// The project is on the host, where others can run what is in it.
 	privileged = "a setuid or setgid program in the project runs what the command chose as the caller, for whoever starts it"
-	namespace = "a new namespace gives back every capability inside it, and a network without our ruleset"
+	namespace  = "a new namespace gives back every capability inside it, and a network without our ruleset"
 )
 
 // Table returns the rows for the architecture that the program is built for.

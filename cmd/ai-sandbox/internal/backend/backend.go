@@ -10,6 +10,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"strings"
 
 	"ai-sandbox/policy"
 )
@@ -76,6 +78,17 @@ type UnsupportedError struct{ Runtime, What string }
 
 func (e *UnsupportedError) Error() string {
 	return "the " + e.Runtime + " runtime can't do " + e.What + ": drop it, or choose another runtime with --runtime"
+}
+
+// GroupsStay tells whether this process can't let go of supplementary groups: a
+// user has no privilege to, and neither has root of a user namespace that a user
+// made (user_namespaces(7), /proc/PID/setgroups).
+func GroupsStay() bool {
+	if os.Geteuid() != 0 {
+		return true
+	}
+	text, err := os.ReadFile("/proc/self/setgroups")
+	return err == nil && strings.TrimSpace(string(text)) == "deny"
 }
 
 // Streams are the caller's own. With TTY set, Stderr is not used.

@@ -311,7 +311,7 @@ func TestPreflight(t *testing.T) {
 	s := newStage(t)
 	s.tools("podman version 4.3.1")
 	if code := s.do("--allow", "a.example.com", "pi"); code != 125 || s.ran != nil ||
-		!strings.Contains(s.err.String(), "ai-sandbox: error: podman is 4.3.1, and 5 or later is needed; install a newer one, or choose another runtime with --runtime local\n") {
+		!strings.Contains(s.err.String(), "ai-sandbox: error: podman is 4.3.1, and 5 or later is needed; install a newer one, or choose another runtime with --runtime local (in the configuration file: runtime = local)\n") {
 		t.Errorf("exit %d, ran %v: %s", code, s.ran != nil, s.err.String())
 	}
 	s.tools("podman version 5.4.2")
@@ -319,7 +319,7 @@ func TestPreflight(t *testing.T) {
 	if code := s.do("--allow", "a.example.com", "pi"); code != 125 || s.ran != nil || !strings.Contains(s.err.String(), "unset CONTAINER_HOST\n") {
 		t.Errorf("exit %d, ran %v: %s", code, s.ran != nil, s.err.String())
 	}
-	if os.Getuid() == 0 && !strings.Contains(s.err.String(), "podman's runtime must not run as root; start ai-sandbox as a normal user, or choose another runtime with --runtime local\n") {
+	if os.Getuid() == 0 && !strings.Contains(s.err.String(), "podman's runtime must not run as root; start ai-sandbox as a normal user, or choose another runtime with --runtime local (in the configuration file: runtime = local)\n") {
 		t.Errorf("as root: %s", s.err.String())
 	}
 	if code := s.do("doctor"); code != 1 || !strings.Contains(s.out.String(), "FAIL service") || !strings.Contains(s.out.String(), "  fix:             unset CONTAINER_HOST") {

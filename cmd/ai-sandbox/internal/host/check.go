@@ -106,7 +106,7 @@ func withoutFix(list []Verdict) []Verdict {
 func checkPodman(f Facts) []Verdict {
 	out := []Verdict{
 		{Name: "user", Detail: userDetail(f),
-			Problem: when(f.UID == 0, "podman's runtime must not run as root; start ai-sandbox as a normal user, or choose another runtime with --runtime local")},
+			Problem: when(f.UID == 0, "podman's runtime must not run as root; start ai-sandbox as a normal user, or choose another runtime with --runtime local (in the configuration file: runtime = local)")},
 		{Name: "project path", Detail: "podman can mount it",
 			Problem: when(strings.Contains(f.Project.Path, ":"), "project path %s holds a \":\", which podman can't mount; rename the directory", quote(f.Project.Path))},
 		{Name: "service", Detail: "the user's own podman", Problem: when(f.RemoteEnv != "",
@@ -139,7 +139,7 @@ func userDetail(f Facts) string { return fmt.Sprintf("%s (uid %d)", quote(f.User
 
 func podman(f Facts) Verdict {
 	v := Verdict{Name: "podman", Detail: quote(f.Podman.Path) + " " + quote(f.Podman.Version), Fix: "sudo apt-get install podman"}
-	const local = "or choose another runtime with --runtime local"
+	const local = "or choose another runtime with --runtime local (in the configuration file: runtime = local)"
 	major, _ := strconv.Atoi(strings.SplitN(f.Podman.Version, ".", 2)[0])
 	switch {
 	case f.Podman.Path == "":

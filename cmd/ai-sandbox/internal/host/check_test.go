@@ -66,12 +66,12 @@ func TestRefusals(t *testing.T) {
 		change  func(*Facts)
 		want    string
 	}{
-		{podman, func(f *Facts) { f.UID, f.Project.Owner, f.Dirs.RuntimeOwner = 0, 0, 0 }, "podman's runtime must not run as root; start ai-sandbox as a normal user, or choose another runtime with --runtime local"},
+		{podman, func(f *Facts) { f.UID, f.Project.Owner, f.Dirs.RuntimeOwner = 0, 0, 0 }, "podman's runtime must not run as root; start ai-sandbox as a normal user, or choose another runtime with --runtime local (in the configuration file: runtime = local)"},
 		{both, func(f *Facts) { f.OS = "darwin" }, "ai-sandbox needs Linux, and this is darwin; run it in a Linux machine or VM"},
-		{podman, func(f *Facts) { f.Podman = Tool{} }, "podman is not installed; install podman 5 or later, or choose another runtime with --runtime local"},
-		{podman, func(f *Facts) { f.Podman.Version = "4.3.1" }, "podman is 4.3.1, and 5 or later is needed; install a newer one, or choose another runtime with --runtime local"},
-		{podman, func(f *Facts) { f.Podman.Version = "5x" }, "podman is 5x, and 5 or later is needed; install a newer one, or choose another runtime with --runtime local"},
-		{podman, func(f *Facts) { f.Podman.Err = "exit status 1" }, "podman does not say its version (exit status 1); repair it, or choose another runtime with --runtime local"},
+		{podman, func(f *Facts) { f.Podman = Tool{} }, "podman is not installed; install podman 5 or later, or choose another runtime with --runtime local (in the configuration file: runtime = local)"},
+		{podman, func(f *Facts) { f.Podman.Version = "4.3.1" }, "podman is 4.3.1, and 5 or later is needed; install a newer one, or choose another runtime with --runtime local (in the configuration file: runtime = local)"},
+		{podman, func(f *Facts) { f.Podman.Version = "5x" }, "podman is 5x, and 5 or later is needed; install a newer one, or choose another runtime with --runtime local (in the configuration file: runtime = local)"},
+		{podman, func(f *Facts) { f.Podman.Err = "exit status 1" }, "podman does not say its version (exit status 1); repair it, or choose another runtime with --runtime local (in the configuration file: runtime = local)"},
 		{podman, func(f *Facts) { f.Pasta = Tool{} }, "pasta is not installed; install passt of 2024-08 or later"},
 		{podman, func(f *Facts) { f.Pasta.MapHostLoopback = false }, "pasta has no --map-host-loopback; install passt of 2024-08 or later"},
 		{podman, func(f *Facts) { f.SubUIDs = 0 }, "user dev has no range of subordinate ids in /etc/subuid and /etc/subgid; add one with: sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 dev"},

@@ -587,7 +587,7 @@ func (r *run) sealed(b backend.Sandbox, port uint16) (*spec.Spec, error) {
 		if s.Outside, err = namespaces(); err != nil {
 			return nil, err
 		}
-		s.Groups = os.Geteuid() != 0
+		s.Groups = backend.GroupsStay()
 	}
 	for _, l := range p.Home.Links {
 		s.Links = append(s.Links, spec.Link{Path: policy.HomeDir + "/" + l.Path, To: l.To})

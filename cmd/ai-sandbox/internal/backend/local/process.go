@@ -224,7 +224,7 @@ func (p *process) startNow(ctx context.Context) error {
 	if os.Geteuid() == 0 {
 		// What root's groups may do is nobody's business inside; a user has no
 		// privilege to let go of them.
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 0, Gid: uint32(os.Getegid())}
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 0, Gid: uint32(os.Getegid()), NoSetGroups: backend.GroupsStay()}
 	}
 	if err := p.run(cmd); err != nil {
 		return err

@@ -46,7 +46,7 @@ type Config struct {
 type TooOldError struct{ Version string }
 
 func (e *TooOldError) Error() string {
-	return fmt.Sprintf("podman %s is too old: install podman %d or newer, or choose the other runtime with --runtime local", e.Version, MinMajor)
+	return fmt.Sprintf("podman %s is too old: install podman %d or newer, or choose another runtime with --runtime local (in the configuration file: runtime = local)", e.Version, MinMajor)
 }
 
 // A Client talks to one podman service.
@@ -148,7 +148,7 @@ func checkPeer(socket string, uid int) error {
 // and finds it served.
 func startService(ctx context.Context, c Config, socket string) error {
 	if c.Binary == "" {
-		return errors.New("podman is not installed: install podman 5 or newer, or choose the other runtime with --runtime local")
+		return errors.New("podman is not installed: install podman 5 or newer, or choose another runtime with --runtime local (in the configuration file: runtime = local)")
 	}
 	unlock, err := flock(ctx, filepath.Join(c.RuntimeDir, "podman.lock"))
 	if err != nil {
