@@ -63,7 +63,6 @@ type Machine struct {
 	Environ config.Environ
 	// Runtime is policy.RuntimePodman or policy.RuntimeLocal.
 	Runtime string
-	Verbose bool
 	In      *os.File
 	Out     io.Writer
 	Err     io.Writer

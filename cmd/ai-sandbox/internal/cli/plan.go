@@ -77,7 +77,7 @@ func (a *app) prepare(flagLayer []config.Item, why purpose) (setup, error) {
 		a.notef("the project's .ai-sandbox/config is not read by this version")
 	}
 	s := setup{
-		Machine:  Machine{Facts: facts, Environ: a.env, Runtime: runtime, Verbose: settings.Bool("verbose"), In: a.In, Out: a.Out, Err: a.Err},
+		Machine:  Machine{Facts: facts, Environ: a.env, Runtime: runtime, In: a.In, Out: a.Out, Err: a.Err},
 		settings: settings,
 		image: ImageRequest{
 			Base: settings.Text("base"), NodeVersion: settings.Text("node_version"), NodeMirror: settings.Text("node_mirror"),

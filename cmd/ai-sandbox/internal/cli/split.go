@@ -127,8 +127,7 @@ func (inv Invocation) toHarness(name string, rest []string, specs []flagSpec, af
 		}
 		long, ok := strings.CutPrefix(arg, "--")
 		long, _, _ = strings.Cut(long, "=")
-		// --verbose is every harness's own.
-		if !ok || long == "verbose" || warned[long] || !slices.ContainsFunc(specs, func(s flagSpec) bool { return s.name == long }) {
+		if !ok || warned[long] || !slices.ContainsFunc(specs, func(s flagSpec) bool { return s.name == long }) {
 			continue
 		}
 		warned[long] = true

@@ -136,7 +136,7 @@ func TestRefused(t *testing.T) {
 		{file("net = none\nnet = gated"), "net is set again, after line 1 (from ~/config:2); keep one of them"},
 		{file("net = nnoe"), `net "nnoe" is unknown (from ~/config:1); use gated or unix or none or host`},
 		{file("runtime = docker"), `runtime "docker" is unknown (from ~/config:1); use podman or local`},
-		{file("verbose = yes"), `verbose is "yes", which is neither true nor false (from ~/config:1); write true or false`},
+		{file("ephemeral_home = yes"), `ephemeral_home is "yes", which is neither true nor false (from ~/config:1); write true or false`},
 		{file("report = /x"), "report can't be set in a file (from ~/config:1); use --report"},
 		{file("allow = a.example.com # mine"), "a comment can't follow a value (from ~/config:1); give the comment a line of its own"},
 		{file("ca_file = ca.pem"), `ca_file "ca.pem" is not an absolute path (from ~/config:1); begin it with / or ~/`},
@@ -160,8 +160,8 @@ func TestRefused(t *testing.T) {
 
 // A profile lies between the file's own settings and the variables.
 func TestProfiles(t *testing.T) {
-	const text = "allow = file.example.com\nnet = gated\nverbose = true\n" +
-		"[profile work]\nallow = work.example.com\nnet = none\nverbose =\n" +
+	const text = "allow = file.example.com\nnet = gated\nephemeral_home = true\n" +
+		"[profile work]\nallow = work.example.com\nnet = none\nephemeral_home =\n" +
 		"[profile bare]\nallow =\nallow = bare.example.com\n" +
 		"[ profile x]\n" +
 		"[profile local]\nnet = none\n"
@@ -211,8 +211,8 @@ func TestProfiles(t *testing.T) {
 			t.Errorf("%s: %v, %v", tc.name, s["net"], err)
 		}
 	}
-	if s, err := Settle(f, nil, []Item{{profileKey, "work", "--profile"}}); err != nil || s["verbose"][0].Origin != BuiltIn {
-		t.Errorf("emptied by the profile: %v, %v", s["verbose"], err)
+	if s, err := Settle(f, nil, []Item{{profileKey, "work", "--profile"}}); err != nil || s["ephemeral_home"][0].Origin != BuiltIn {
+		t.Errorf("emptied by the profile: %v, %v", s["ephemeral_home"], err)
 	}
 }
 

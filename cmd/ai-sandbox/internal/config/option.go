@@ -116,8 +116,6 @@ var Options = []Option{
 		Usage: "print what the image is built from"},
 	{Key: "report", Kind: Path, Source: InFlag, Use: UseRun, Topic: "output", Arg: "FILE",
 		Usage: "write to FILE, as JSON, how the run ended and why"},
-	{Key: "verbose", Kind: Bool, Default: "false", Use: UseImages, Topic: "output",
-		Usage: "say on stderr what is being done"},
 }
 
 // Lookup finds an option by its key.
