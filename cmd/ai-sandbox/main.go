@@ -1,5 +1,5 @@
-// Command ai-sandbox runs a coding agent in a container whose network is shut
-// but for the hosts on a list.
+// Command ai-sandbox runs a coding agent in a sandbox whose network is shut but
+// for the hosts on a list.
 package main
 
 import (

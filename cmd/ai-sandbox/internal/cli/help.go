@@ -92,9 +92,9 @@ func optionHelp(b *strings.Builder, use config.Use, own []ownFlag) {
 
 func rootHelp() string {
 	b := &strings.Builder{}
-	b.WriteString(`ai-sandbox runs a coding agent in a container whose network is shut but for the
-hosts on a list. What is not allowed is refused; what can't be enforced does not
-run.
+	b.WriteString(`ai-sandbox runs a coding agent in a sandbox whose network is shut but for the
+hosts on a list: a podman container, or a bubblewrap jail (--runtime local).
+What is not allowed is refused; what can't be enforced does not run.
 
 Usage
   ai-sandbox [FLAG...] [HARNESS] [ARGUMENT...]
@@ -109,6 +109,7 @@ Examples
   ai-sandbox --allow api.example.com pi
   ai-sandbox --allow .example.com -- curl -sS https://www.example.com/
   ai-sandbox --print-policy --allow api.example.com pi
+  ai-sandbox --runtime local --allow api.example.com claude
 `)
 	section(b, "Harnesses")
 	for _, h := range harness.Table {
