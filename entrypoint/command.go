@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -321,6 +322,18 @@ func (c *child) deliver(sig syscall.Signal) {
 		return // about ourselves: children, Go's scheduler, our own descriptors
 	}
 	_ = unix.Kill(pid, sig) // it may just have ended
+}
+
+// unignore gives signal 32 its usual effect, which whoever started us may have
+// taken: all others have it by being taken here, or by Go (33), and the command
+// inherits what is ignored (signal(7), "Signal dispositions").
+func unignore() error {
+	const reserved, maskSize = 32, 8
+	var usual [4]uint64 // struct sigaction of the kernel, with SIG_DFL
+	if _, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, reserved, uintptr(unsafe.Pointer(&usual)), 0, maskSize, 0, 0); errno != 0 {
+		return fmt.Errorf("reset signal %d: %w", reserved, errno)
+	}
+	return nil
 }
 
 // forwarded are the signals that we take, which is all that can be taken: what

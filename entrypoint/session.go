@@ -49,7 +49,7 @@ type session struct {
 func runSession(began time.Time) int {
 	s := &session{signals: make(chan os.Signal, 64)}
 	signal.Notify(s.signals, forwarded()...)
-	err := closeInherited()
+	err := errors.Join(closeInherited(), unignore())
 	if err != nil {
 		say("%v", err)
 		return spec.ExitUnenforced
