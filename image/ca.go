@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"sync"
 )
 
 // A CA is the certificates that a user's file holds, each in PEM form without the
@@ -22,6 +23,7 @@ func (c CA) PEM() []byte { return bytes.Join(c, nil) }
 // file does ("holds no certificate").
 func ParseCA(file []byte) (CA, error) {
 	var out CA
+	var ders [][]byte
 	rest := file
 	for {
 		var block *pem.Block
@@ -32,9 +34,7 @@ func ParseCA(file []byte) (CA, error) {
 		if block.Type != "CERTIFICATE" {
 			return nil, fmt.Errorf("holds a %+q", block.Type)
 		}
-		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
-			return nil, fmt.Errorf("holds a certificate, number %d, that can't be parsed: %w", len(out)+1, err)
-		}
+		ders = append(ders, block.Bytes)
 		out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: block.Bytes}))
 	}
 	if len(out) == 0 {
@@ -44,5 +44,32 @@ func ParseCA(file []byte) (CA, error) {
 	if n := bytes.Count(file, []byte("-----BEGIN")); n != len(out) {
 		return nil, fmt.Errorf("holds %d blocks, of which only %d are whole", n, len(out))
 	}
+	if err := checkCertificates(ders); err != nil {
+		return nil, err
+	}
 	return out, nil
+}
+
+// checkCertificates parses all of them, several at a time: a machine's own bundle
+// has a hundred and more, and a start waits for this.
+func checkCertificates(ders [][]byte) error {
+	const part = 32
+	var wg sync.WaitGroup
+	errs := make([]error, len(ders))
+	for first := 0; first < len(ders); first += part {
+		wg.Go(func() {
+			for i := first; i < min(first+part, len(ders)); i++ {
+				if _, err := x509.ParseCertificate(ders[i]); err != nil {
+					errs[i] = fmt.Errorf("holds a certificate, number %d, that can't be parsed: %w", i+1, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -234,8 +234,8 @@ func (p place) sub(name string) place {
 
 // startGate brings up a gate under the given container name, on a port that it
 // finds itself. Without an owner it is a named one. What it started is pushed on
-// the undo stack before it is started. A session's is told its port by fixed, when
-// the container is made, and gets no second try.
+// the undo stack before it is started. A session's is told its port by fixed, just
+// before the container is made, and gets no second try.
 func (m *Manager) startGate(ctx context.Context, be backend.Backend, g backend.Gate, cfg gate.Config, in place, u *undo, fixed func(port uint16)) (*runningGate, error) {
 	var last error
 	for try := range gateTries {
@@ -284,12 +284,12 @@ func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gat
 		})
 	}
 	u.push("remove the gate", func(ctx context.Context) error { return be.Remove(ctx, g.Name) })
+	if fixed != nil {
+		fixed(r.port)
+	}
 	r.container, err = be.CreateGate(ctx, g)
 	if err != nil {
 		return nil, err
-	}
-	if fixed != nil {
-		fixed(r.port)
 	}
 	out := &bounded{}
 	if err := r.watch(ctx, be, out, ended); err != nil {

@@ -339,7 +339,7 @@ func (r *run) start(ctx context.Context, b backend.Sandbox) (*started, error) {
 	gates := make(chan gateResult, 1)
 	// A gate that is a container takes longer until it can be used than the
 	// sandbox does, and a backend makes one container after the other: the
-	// sandbox's comes when the gate's is made, and its port is fixed.
+	// sandbox's comes when the gate's is on its way, and its port is fixed.
 	ports := make(chan uint16, 1)
 	gateUndo := &undo{}
 	go func() {
@@ -644,8 +644,8 @@ func namespaces() (map[string]uint64, error) {
 }
 
 // bringGate starts the session's own gate, or finds the named one. It calls
-// fixed with the gate's port as soon as that is known and no container is made
-// any more.
+// fixed with the gate's port as soon as that is known and its container, if it
+// has one, is about to be made.
 func (r *run) bringGate(ctx context.Context, u *undo, fixed func(port uint16)) (*runningGate, error) {
 	net := r.req.Policy.Net
 	if net.GateName != "" || net.Engine == policy.EngineBuiltin {
