@@ -68,7 +68,7 @@ conformance: ## the gate's table on both engines: the builtin one here, squid in
 
 .PHONY: local
 local: build ## whole sessions on real bubblewrap, here and in the test host
-	tests/jail/run
+	tests/jail/run -test.v
 	$(GO) test -count=1 -tags=$(tags),jail ./cmd/ai-sandbox/internal/backend/local
 	$(GO) test -count=1 -tags=$(tags),jail,squid -exec='$(CURDIR)/tests/inhost dev' ./cmd/ai-sandbox/internal/backend/local
 

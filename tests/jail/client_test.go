@@ -131,9 +131,7 @@ func TestNpmInstall(t *testing.T) {
 			b := newBox(t)
 			b.env = []string{"AISB_GATE_ENGINE=" + engine}
 			if !w.testHost {
-				t.Log("this machine's tests have no way out: a registry of their own")
-				ownRegistry(t, b)
-				return
+				t.Fatal("npm can't be reached from here: this runs in the test host alone")
 			}
 			registry := strings.TrimSpace(output(t, "npm", "config", "get", "registry"))
 			u, err := url.Parse(registry)
@@ -164,18 +162,19 @@ func TestNpmInstall(t *testing.T) {
 	}
 }
 
-// ownRegistry installs a package with pip's way of doing it: a file of a far
-// server, by a tool that knows proxies.
-func ownRegistry(t *testing.T, b *box) {
-	t.Helper()
-	write(t, filepath.Join(w.own, "files", b.token, "mod.py"), "answer = '007'\n", 0o644)
-	fetch := "curl -fsS -o mod.py https://HOST/files/" + b.token + "/mod.py && python3 -c 'import mod; print(mod.answer)'"
-	r := b.run(b.gated("sh", "-c", strings.ReplaceAll(fetch, "HOST", b.host("no.test")))...)
-	if r.Code == 0 || !strings.Contains(r.Err, "403") {
-		t.Errorf("without the entry: %s", r)
-	}
-	unseen(t, b.host("no.test"))
-	if r := b.ok(b.gated("sh", "-c", strings.ReplaceAll(fetch, "HOST", b.host("ok.test")))...); r.Out != "007\n" {
-		t.Errorf("%s", r)
-	}
+// A file is fetched by a tool that knows proxies and used, from a host on the list
+// and not from another: an installation in small, which needs no registry.
+func TestDownload(t *testing.T) {
+	eachEngine(t, func(t *testing.T, b *box) {
+		write(t, filepath.Join(w.own, "files", b.token, "mod.py"), "answer = '007'\n", 0o644)
+		fetch := "curl -fsS -o mod.py https://HOST/files/" + b.token + "/mod.py && python3 -c 'import mod; print(mod.answer)'"
+		r := b.run(b.gated("sh", "-c", strings.ReplaceAll(fetch, "HOST", b.host("no.test")))...)
+		if r.Code == 0 || !strings.Contains(r.Err, "403") {
+			t.Errorf("without the entry: %s", r)
+		}
+		unseen(t, b.host("no.test"))
+		if r := b.ok(b.gated("sh", "-c", strings.ReplaceAll(fetch, "HOST", b.host("ok.test")))...); r.Out != "007\n" {
+			t.Errorf("%s", r)
+		}
+	})
 }
