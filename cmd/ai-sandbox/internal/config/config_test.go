@@ -105,6 +105,10 @@ func TestRefused(t *testing.T) {
 		_, err = Settle(f, nil, nil)
 		return err
 	}
+	project := func(text string) error {
+		_, err := ParseProject(".ai-sandbox/config", []byte(text))
+		return err
+	}
 	env := func(s string) error {
 		items, err := FromEnviron(NewEnviron([]string{s}))
 		if err != nil {
@@ -144,6 +148,10 @@ func TestRefused(t *testing.T) {
 		{file("allow = a\x00b"), "the line holds a character that is not printable (from ~/config:1); retype it as plain text"},
 		{file("allow = \u202eb"), "the line holds a character that is not printable (from ~/config:1); retype it as plain text"},
 		{file("allow = \xff"), "the line holds a character that is not printable (from ~/config:1); retype it as plain text"},
+		{project("cache_dir = /x"), "cache_dir can't be set in a project's file (from .ai-sandbox/config:1); remove the line, or move it to your own file"},
+		{project("bind_harness_home = true"), "bind_harness_home can't be set in a project's file (from .ai-sandbox/config:1); remove the line, or move it to your own file"},
+		{project("report = /x"), "report can't be set in a file (from .ai-sandbox/config:1); use --report"},
+		{project("cache_dri = /x"), `key "cache_dri" is unknown (from .ai-sandbox/config:1); remove the line`},
 		{env("AISB_NTE=none"), `variable "AISB_NTE" is not one of ai-sandbox's (from the environment); did you mean AISB_NET?`},
 		{env("AISB_MEMORY=1g"), `variable "AISB_MEMORY" is not one of ai-sandbox's (from the environment); unset it`},
 		{env("AISB_ALLOW_PRIVATE=127.0.0.1"), "allow_private can't be set by a variable (from the environment); use --allow-private"},
@@ -262,7 +270,6 @@ func TestReadFile(t *testing.T) {
 	}
 }
 
-// What could widen a run is marked, as a project's file must not set it.
 func TestTable(t *testing.T) {
 	seen := map[string]bool{}
 	for _, o := range Options {
@@ -274,9 +281,9 @@ func TestTable(t *testing.T) {
 			t.Errorf("key %s", o.Key)
 		}
 	}
-	for _, key := range []string{"allow", "allow_private", "net", "gate", "env", "ca_file", "runtime", "profile", "base", "node_mirror"} {
-		if o, ok := Lookup(key); !ok || !o.Widens {
-			t.Errorf("%s is not marked as widening", key)
+	for _, key := range []string{"cache_dir", "bind_harness_home", "report", "dry_run"} {
+		if o, _ := Lookup(key); o.In(InProject) {
+			t.Errorf("%s can be set in a project's file", key)
 		}
 	}
 	if o, _ := Lookup("allow_private"); o.In(InEnv) {

@@ -1,4 +1,5 @@
-// The user's file: "key = value" lines, and profiles of such lines.
+// The grammar of both files, the user's and the project's: "key = value" lines,
+// and profiles of such lines.
 
 package config
 
@@ -17,7 +18,7 @@ const FileName = "config"
 
 const maxFile = 1 << 20
 
-// A File is what the user's file says: the settings that always hold, and
+// A File is what a file says: the settings that always hold, and
 // those that hold when their profile is chosen.
 type File struct {
 	Items    []Item
@@ -50,10 +51,15 @@ func ReadFile(path string) (File, error) {
 	return ParseFile(path, data)
 }
 
-// ParseFile reads the text of a file that is called name in errors. Comments
-// are lines that begin with "#"; "key =" alone empties what came before. A line
-// "[profile NAME]" begins a profile, which goes on to the next one.
-func ParseFile(name string, data []byte) (File, error) {
+// ParseFile reads the text of a user's file, which is called name in errors.
+// Comments are lines that begin with "#"; "key =" alone empties what came before.
+// A line "[profile NAME]" begins a profile, which goes on to the next one.
+func ParseFile(name string, data []byte) (File, error) { return parse(name, data, InFile) }
+
+// ParseProject is ParseFile for a project's file, which may hold fewer keys.
+func ParseProject(name string, data []byte) (File, error) { return parse(name, data, InProject) }
+
+func parse(name string, data []byte, from Source) (File, error) {
 	var f File
 	var errs errorList
 	seen := map[string]int{} // in the section
@@ -95,8 +101,10 @@ func ParseFile(name string, data []byte) (File, error) {
 		case !ok:
 			bad(fmt.Sprintf("%q is not a setting", line), "write key = value")
 		case !known:
-			bad(fmt.Sprintf("key %q is unknown", key), suggest(key, fileKeys(), "remove the line"))
-		case !o.In(InFile):
+			bad(fmt.Sprintf("key %q is unknown", key), suggest(key, fileKeys(from), "remove the line"))
+		case from == InProject && o.In(InFile) && !o.In(InProject):
+			bad(fmt.Sprintf("%s can't be set in a project's file", key), "remove the line, or move it to your own file")
+		case !o.In(from):
 			bad(fmt.Sprintf("%s can't be set in a file", key), "use --"+o.Flag())
 		case o.Key == profileKey && len(f.Profiles) > 0:
 			bad("a profile can't choose a profile", "put the line before the first [profile NAME]")
@@ -124,10 +132,10 @@ func ParseFile(name string, data []byte) (File, error) {
 	return f, errs.join()
 }
 
-func fileKeys() []string {
+func fileKeys(from Source) []string {
 	var out []string
 	for _, o := range Options {
-		if o.In(InFile) {
+		if o.In(from) {
 			out = append(out, o.Key)
 		}
 	}

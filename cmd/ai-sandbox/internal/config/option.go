@@ -42,11 +42,12 @@ const (
 type Source uint
 
 const (
-	InFile Source = 1 << iota
+	InFile    Source = 1 << iota // the user's file
+	InProject                    // the project's, which the sandboxed command may have written
 	InEnv
 	InFlag
 
-	anywhere = InFile | InEnv | InFlag
+	anywhere = InFile | InProject | InEnv | InFlag
 )
 
 // An Option is one setting. Its key in a file, its variable and its flag have
@@ -61,11 +62,16 @@ type Option struct {
 	Values []string
 	// Bare is the value of a flag that may stand without one.
 	Bare string
-	// Source says where it may be set; 0 is anywhere.
+	// Source says where it may be set; 0 is anywhere. What is about the user
+	// and not the project (a path of his, a way around a check) leaves InProject
+	// out: no trust lets a project's file say it.
 	Source Source
-	// Widens marks an option that can widen what a run may do: a project's
-	// own file may not set it.
-	Widens bool
+	// Widens tells which values in a project's file let a run do more than the
+	// layers below; a file with such a value has to be trusted. Without it any
+	// change does, so a new row is safe as it is. The kinds are in widen.go:
+	// tightTo for words from the tightest on, adding for a list that only
+	// grants, atMost for a limit.
+	Widens Widening
 	Use    Use
 	// Topic groups options in the help, Arg names the value there, and Usage
 	// is the sentence.
@@ -74,37 +80,37 @@ type Option struct {
 
 // Options is the table of all settings, in the order of the help.
 var Options = []Option{
-	{Key: "allow", Kind: List, Widens: true, Use: UseStart | UseGate, Topic: "network", Arg: "HOST",
+	{Key: "allow", Kind: List, Widens: hosts, Use: UseStart | UseGate, Topic: "network", Arg: "HOST",
 		Usage: "let HOST through: a host, .DOMAIN (and all below it), an address or range; :PORT where it is neither 80 nor 443; repeat for more"},
-	{Key: "allow_private", Kind: List, Source: InFile | InFlag, Widens: true, Use: UseStart | UseGate, Topic: "network", Arg: "HOST",
+	{Key: "allow_private", Kind: List, Source: InFile | InProject | InFlag, Widens: hosts, Use: UseStart | UseGate, Topic: "network", Arg: "HOST",
 		Usage: "as --allow, and HOST may lead to a private or loopback address"},
-	{Key: "net", Values: []string{"gated", "unix", "none", "host"}, Widens: true, Use: UseStart, Topic: "network", Arg: "MODE",
+	{Key: "net", Values: []string{"gated", "unix", "none", "host"}, Widens: networks, Use: UseStart, Topic: "network", Arg: "MODE",
 		Usage: "gated (hosts on the list only), unix (the same without a network device; the local runtime's), none, or host (local runtime only: nothing is shut)"},
 	{Key: "gate_engine", Values: []string{"squid", "builtin"}, Use: UseStart, Topic: "network", Arg: "NAME",
 		Usage: "what the gate is: squid (podman's runtime) or builtin (the local one), unless named"},
-	{Key: "gate", Widens: true, Use: UseStart, Topic: "network", Arg: "NAME",
+	{Key: "gate", Use: UseStart, Topic: "network", Arg: "NAME",
 		Usage: "use the gate that \"gate up NAME\" made, with its list"},
-	{Key: "env", Kind: List, Widens: true, Use: UseStart, Topic: "environment", Arg: "NAME",
+	{Key: "env", Kind: List, Widens: variables, Use: UseStart, Topic: "environment", Arg: "NAME",
 		Usage: "pass the variable NAME; NAME=VALUE sets a public constant that printouts show, so not for secrets; repeat for more"},
-	{Key: "ephemeral_home", Kind: Bool, Default: "false", Use: UseStart, Topic: "environment",
+	{Key: "ephemeral_home", Kind: Bool, Default: "false", Widens: tightTo("true", "false"), Use: UseStart, Topic: "environment",
 		Usage: "a home that ends with the run, not the project's own"},
-	{Key: "fs", Default: "rw", Values: []string{"rw", "ro"}, Widens: true, Use: UseStart, Topic: "files", Arg: "MODE",
+	{Key: "fs", Default: "rw", Values: []string{"rw", "ro"}, Widens: tightTo("ro", "rw"), Use: UseStart, Topic: "files", Arg: "MODE",
 		Usage: "mount the project rw (read-write) or ro (read-only)"},
-	{Key: "bind_harness_home", Kind: Bool, Default: "false", Source: InFile | InFlag, Widens: true, Use: UseStart, Topic: "files",
+	{Key: "bind_harness_home", Kind: Bool, Default: "false", Source: InFile | InFlag, Use: UseStart, Topic: "files",
 		Usage: "let the agent write its whole directory in your home (~/.claude, ...): what it plants there, your own agent obeys later"},
-	{Key: "ca_file", Kind: Path, Widens: true, Use: UseImages, Topic: "image", Arg: "FILE",
+	{Key: "ca_file", Kind: Path, Use: UseImages, Topic: "image", Arg: "FILE",
 		Usage: "trust the CA certificates in FILE (PEM) inside, and while the image is built"},
-	{Key: "runtime", Default: "podman", Values: []string{"podman", "local"}, Widens: true, Use: UseImages | UseDoctor, Topic: "runtime", Arg: "NAME",
+	{Key: "runtime", Default: "podman", Values: []string{"podman", "local"}, Use: UseImages | UseDoctor, Topic: "runtime", Arg: "NAME",
 		Usage: "what isolates the run: podman (a container), or local (bubblewrap, no image)"},
-	{Key: "profile", Widens: true, Use: UseStart | UseDoctor, Topic: "runtime", Arg: "NAME",
+	{Key: "profile", Use: UseStart | UseDoctor, Topic: "runtime", Arg: "NAME",
 		Usage: "the settings of profile NAME, which lie over the file's own (see Configuration)"},
-	{Key: "base", Default: "docker.io/library/debian:trixie-slim", Widens: true, Use: UseImages, Topic: "image", Arg: "REF",
+	{Key: "base", Default: "docker.io/library/debian:trixie-slim", Use: UseImages, Topic: "image", Arg: "REF",
 		Usage: "the image that ours is built on"},
-	{Key: "node_version", Default: "", Widens: true, Use: UseImages, Topic: "image", Arg: "VERSION",
+	{Key: "node_version", Default: "", Use: UseImages, Topic: "image", Arg: "VERSION",
 		Usage: "the version of Node in the image"},
-	{Key: "node_mirror", Default: "https://nodejs.org/dist", Widens: true, Use: UseImages, Topic: "image", Arg: "URL",
+	{Key: "node_mirror", Default: "https://nodejs.org/dist", Use: UseImages, Topic: "image", Arg: "URL",
 		Usage: "where Node is fetched from"},
-	{Key: "cache_dir", Kind: Path, Widens: true, Use: UseImages, Topic: "image", Arg: "DIR",
+	{Key: "cache_dir", Kind: Path, Source: InFile | InEnv | InFlag, Use: UseImages, Topic: "image", Arg: "DIR",
 		Usage: "where downloads and pins are kept"},
 	{Key: "print_policy", Values: []string{"text", "json"}, Bare: "text", Source: InFlag, Use: UseRun, Topic: "look first", Arg: "[=json]",
 		Usage: "print what would be allowed; start nothing"},
