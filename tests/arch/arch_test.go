@@ -48,6 +48,7 @@ var rooms = []room{
 	{"entrypoint", []string{"entrypoint/..."}, "the program inside knows its spec, not the policy it came from"},
 	{"cmd/aisb-entrypoint", []string{"entrypoint/..."}, "it is small because it knows nothing of the host's side"},
 	{internal + "config", []string{"policy", "image"}, "settings are read before anything is done"},
+	{internal + "trust", []string{internal + "config"}, "it judges a file, whatever starts with it"},
 	{internal + "detach", nil, "it starts this program again, whatever for"},
 	{internal + "embedded", nil, "it holds bytes"},
 	{internal + "harness", []string{"policy", "image"}, "an adapter is data"},

@@ -16,7 +16,7 @@ var buildVerb = &verb{
 	examples: []string{"ai-sandbox build", "ai-sandbox build --rebuild"},
 	exit:     usualExit,
 	action: func(a *app, inv Invocation, flagLayer []config.Item) error {
-		s, err := a.prepare(flagLayer, forVerb)
+		s, err := a.prepare(flagLayer, forBuild)
 		if err != nil {
 			return err
 		}

@@ -246,7 +246,7 @@ func TestMessages(t *testing.T) {
 		{[]string{"--print-policy", "--allow", "a.example.com", "pi", "--net", "none"}, 0,
 			"ai-sandbox: warning: --net comes after pi, so pi gets it; put it first if it is meant for ai-sandbox\n"},
 		{[]string{"build", "x"}, 2, "ai-sandbox: error: build takes no argument x; drop it\n"},
-		{[]string{"help", "x"}, 2, "ai-sandbox: error: x is not a verb; choose from build, clean, doctor, down, exec, gate, help, up, version, wait\n"},
+		{[]string{"help", "x"}, 2, "ai-sandbox: error: x is not a verb; choose from build, clean, config, doctor, down, exec, gate, help, trust, up, version, wait\n"},
 	} {
 		code := s.do(tc.args...)
 		if code != tc.code || tc.want != "" && s.err.String() != tc.want || code == 0 && tc.want != s.err.String() {
@@ -256,16 +256,11 @@ func TestMessages(t *testing.T) {
 			t.Errorf("%q: stdout %q, stderr %q", tc.args, s.out.String(), s.err.String())
 		}
 	}
-	s.write(filepath.Join(s.project, ".ai-sandbox/config"), "allow = evil.example.com\n")
 	t.Chdir(s.env["HOME"])
 	if code := s.do("--print-policy"); code != 125 || s.err.String() != "ai-sandbox: error: the project would be your home "+s.env["HOME"]+", with everything in it; start ai-sandbox in the directory of one project\n" {
 		t.Errorf("in the home: exit %d: %s", code, s.err.String())
 	}
 	t.Chdir(s.project)
-	if p := s.policy("--allow", "a.example.com"); texts(p.Net.Allow) != "a.example.com" ||
-		s.err.String() != "ai-sandbox: the project's .ai-sandbox/config is not read by this version\n" {
-		t.Errorf("allow %s, stderr %s", texts(p.Net.Allow), s.err.String())
-	}
 	s.write(s.config, "nte = none\n")
 	if code := s.do("--print-policy"); code != 125 || !strings.Contains(s.err.String(), s.config+":1); did you mean net?") {
 		t.Errorf("exit %d: %s", code, s.err.String())
@@ -434,8 +429,9 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// The CA that reaches the image is what was parsed, and nothing else.
-func TestReadCA(t *testing.T) {
+// testCA is the certificate of a CA, in PEM form.
+func testCA(t *testing.T) []byte {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -445,7 +441,12 @@ func TestReadCA(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// The CA that reaches the image is what was parsed, and nothing else.
+func TestReadCA(t *testing.T) {
+	cert := string(testCA(t))
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	for text, want := range map[string]string{
 		"# mine\n" + cert + "RUN id\n" + cert: cert + cert,

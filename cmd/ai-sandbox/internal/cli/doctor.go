@@ -3,9 +3,7 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
@@ -19,19 +17,14 @@ var doctorVerb = &verb{
 	use:      config.UseDoctor,
 	exit:     [][2]string{{"0", "everything that is needed is there"}, {"1", "something that is needed is not"}, {"2", "the command line makes no sense"}},
 	action: func(a *app, _ Invocation, flagLayer []config.Item) error {
-		dirs := a.env.Dirs(host.UserHome())
-		facts, err := host.Probe(host.Input{
-			Cwd: a.cwd, Env: a.env, AnyDir: true,
-			Config: dirs.Config, State: dirs.State, Cache: dirs.Cache, Runtime: dirs.Runtime, Home: dirs.Home,
-			ConfigFile: filepath.Join(dirs.Config, config.FileName),
-		})
+		in := a.input(a.cwd)
+		in.AnyDir, in.ConfigFile = true, a.userFile()
+		facts, err := host.Probe(in)
 		if err != nil {
 			return err
 		}
-		fileLayer, err1 := config.ReadFile(filepath.Join(dirs.Config, config.FileName))
-		envLayer, err2 := config.FromEnviron(a.env)
-		settings, err3 := config.Settle(fileLayer, envLayer, flagLayer)
-		if err := errors.Join(err1, err2, err3); err != nil {
+		settings, err := a.settings(facts, flagLayer, false)
+		if err != nil {
 			return err
 		}
 		runtime := settings.Text("runtime")

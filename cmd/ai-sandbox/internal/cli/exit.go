@@ -50,7 +50,8 @@ func ExitCode(err error) int {
 	return exitFailed
 }
 
-// printError writes an error for people: a line for each problem, and the hints.
+// printError writes an error for people: a line for each problem, what belongs to
+// it, and the hints.
 func printError(w io.Writer, err error) {
 	var exit *exitError
 	if errors.As(err, &exit) && exit.err == nil {
@@ -58,6 +59,12 @@ func printError(w io.Writer, err error) {
 	}
 	for _, e := range flatten(err) {
 		fmt.Fprintf(w, "ai-sandbox: error: %s\n", policy.Printable(e.Error()))
+		var d interface{ Detail() []string }
+		if errors.As(e, &d) {
+			for _, line := range d.Detail() {
+				fmt.Fprintf(w, "  %s\n", policy.Printable(line))
+			}
+		}
 		var h interface{ Hint() string }
 		if errors.As(e, &h) && h.Hint() != "" {
 			fmt.Fprintf(w, "ai-sandbox: hint: %s\n", policy.Printable(h.Hint()))

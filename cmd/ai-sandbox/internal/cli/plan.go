@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
@@ -32,33 +33,23 @@ const (
 	forRun purpose = iota
 	// forLook only prints: the machine may lack what a run needs.
 	forLook
-	// forVerb mounts no project.
+	// forBuild mounts no project, and makes what a run in this one would stand on.
+	forBuild
+	// forVerb has nothing to do with a project.
 	forVerb
 )
 
 // prepare puts the settings together and judges the machine.
 func (a *app) prepare(flagLayer []config.Item, why purpose) (setup, error) {
-	dirs := a.env.Dirs(host.UserHome())
-	file := filepath.Join(dirs.Config, config.FileName)
-	facts, err := host.Probe(host.Input{
-		Cwd: cmp.Or(a.project, a.cwd), Workspace: a.workspace, Env: a.env, AnyDir: why == forVerb,
-		Config: dirs.Config, State: dirs.State, Cache: dirs.Cache, Runtime: dirs.Runtime, Home: dirs.Home,
-		ConfigFile: file,
-	})
+	facts, err := a.probe(why == forBuild || why == forVerb)
 	if err != nil {
 		return setup{}, err
 	}
-	// Before the user's file is read: where it lies is part of the verdict.
-	if err := refuse(host.CheckProject(facts)); err != nil {
+	settings, err := a.settings(facts, flagLayer, why != forVerb)
+	if err != nil {
 		return setup{}, err
 	}
-	fileLayer, err1 := config.ReadFile(file)
-	envLayer, err2 := config.FromEnviron(a.env)
-	settings, err3 := config.Settle(fileLayer, envLayer, flagLayer)
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return setup{}, err
-	}
-	if cache := a.path(settings, "cache_dir", dirs.Home); cache != "" {
+	if cache := a.path(settings, "cache_dir", facts.Home); cache != "" {
 		facts.Dirs.Cache = host.Resolve(cache)
 	}
 	runtime := settings.Text("runtime")
@@ -73,9 +64,6 @@ func (a *app) prepare(flagLayer []config.Item, why purpose) (setup, error) {
 	if err := refuse(verdicts); err != nil {
 		return setup{}, err
 	}
-	if _, err := os.Lstat(filepath.Join(facts.Project.Path, ".ai-sandbox", "config")); err == nil {
-		a.notef("the project's .ai-sandbox/config is not read by this version")
-	}
 	s := setup{
 		Machine:  Machine{Facts: facts, Environ: a.env, Runtime: runtime, In: a.In, Out: a.Out, Err: a.Err},
 		settings: settings,
@@ -84,7 +72,7 @@ func (a *app) prepare(flagLayer []config.Item, why purpose) (setup, error) {
 			CacheDir: facts.Dirs.Cache, StateDir: facts.Dirs.State,
 		},
 	}
-	if ca := a.path(settings, "ca_file", dirs.Home); ca != "" {
+	if ca := a.path(settings, "ca_file", facts.Home); ca != "" {
 		if s.image.CA, err = readCA(ca); err != nil {
 			return setup{}, err
 		}
@@ -92,14 +80,83 @@ func (a *app) prepare(flagLayer []config.Item, why purpose) (setup, error) {
 	return s, nil
 }
 
+// probe gathers the facts and judges where this was started. With anyDir that
+// may be where no run can be.
+func (a *app) probe(anyDir bool) (host.Facts, error) {
+	in := a.input(cmp.Or(a.project, a.cwd))
+	in.Workspace, in.AnyDir, in.ConfigFile = a.workspace, anyDir, a.userFile()
+	facts, err := host.Probe(in)
+	if err != nil {
+		return host.Facts{}, err
+	}
+	// Before the user's file is read: where it lies is part of the verdict.
+	return facts, refuse(host.CheckProject(facts))
+}
+
+func (a *app) input(cwd string) host.Input {
+	dirs := a.env.Dirs(host.UserHome())
+	return host.Input{
+		Cwd: cwd, Env: a.env,
+		Config: dirs.Config, State: dirs.State, Cache: dirs.Cache, Runtime: dirs.Runtime, Home: dirs.Home,
+	}
+}
+
+func (a *app) userFile() string {
+	return filepath.Join(a.env.Dirs(host.UserHome()).Config, config.FileName)
+}
+
+// settings puts together what was said, with project also in the project's file.
+// It refuses one that a run may not obey.
+func (a *app) settings(facts host.Facts, flagLayer []config.Item, project bool) (config.Settings, error) {
+	project = project && facts.Project.Path != "" && !isOn(flagLayer, "ignore_project_config")
+	l, settings, err := a.layers(facts, flagLayer, project)
+	if err == nil && project {
+		err = errors.Join(a.obey(l, facts), a.stayOutside(settings, facts))
+	}
+	return settings, err
+}
+
+// stayOutside refuses a file that the project's file names in the project: it
+// could change after that was trusted.
+func (a *app) stayOutside(s config.Settings, facts host.Facts) error {
+	var errs []error
+	for _, o := range config.Options {
+		for _, it := range s[o.Key] {
+			if o.Kind == config.Path && it.FromProject() && host.Through(a.path(s, o.Key, facts.Home), facts.Project.Path) {
+				errs = append(errs, &config.Error{
+					Origin: it.Origin, Text: o.Key + " lies in the project, where it can change after it was trusted",
+					Fix: "keep it elsewhere, or name it in your own file",
+				})
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// layers reads what was said, and reports every problem in it.
+func (a *app) layers(facts host.Facts, flagLayer []config.Item, project bool) (config.Layers, config.Settings, error) {
+	var err1, err2, err3 error
+	l := config.Layers{Flags: flagLayer}
+	l.User, err1 = config.ReadFile(a.userFile())
+	if project {
+		l.Project, err2 = config.ReadProject(facts.Project.Path, facts.Project.Dev, facts.Project.Ino)
+	}
+	l.Env, err3 = config.FromEnviron(a.env)
+	settings, err4 := l.Settle()
+	return l, settings, errors.Join(err1, err2, err3, err4)
+}
+
+// isOn tells whether a switch is among the flags.
+func isOn(flagLayer []config.Item, key string) bool {
+	return slices.ContainsFunc(flagLayer, func(it config.Item) bool { return it.Key == key && it.Value != "false" })
+}
+
 // machine is for what knows the rest from a sandbox's record: it reads no
 // settings.
 func (a *app) machine() (Machine, error) {
-	dirs := a.env.Dirs(host.UserHome())
-	facts, err := host.Probe(host.Input{
-		Cwd: a.cwd, Env: a.env, AnyDir: true,
-		Config: dirs.Config, State: dirs.State, Cache: dirs.Cache, Runtime: dirs.Runtime, Home: dirs.Home,
-	})
+	in := a.input(a.cwd)
+	in.AnyDir = true
+	facts, err := host.Probe(in)
 	if err != nil {
 		return Machine{}, err
 	}

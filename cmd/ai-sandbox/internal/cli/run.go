@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
@@ -20,12 +21,7 @@ import (
 var printOptions = []string{"print_policy", "dry_run", "print_entrypoint", "print_containerfile"}
 
 func (a *app) run(inv Invocation, flagLayer []config.Item) error {
-	look := false
-	for _, it := range flagLayer {
-		for _, key := range printOptions {
-			look = look || it.Key == key && it.Value != "false"
-		}
-	}
+	look := slices.ContainsFunc(printOptions, func(key string) bool { return isOn(flagLayer, key) })
 	why := forRun
 	if look {
 		why = forLook

@@ -8,61 +8,132 @@ import (
 	"testing"
 )
 
-// Every option goes through built-in, file, environment and flag, each beating
-// the one before; a list adds up.
+// A rung is one layer of TestPrecedence: where it may be set, and how it is.
+type rung struct {
+	source Source // 0: a profile's, which stands in a file
+	origin func(Option) string
+	set    func(l *Layers, o Option, values ...string) error
+}
+
+func lines(o Option, values []string) string {
+	var b strings.Builder
+	for _, v := range values {
+		b.WriteString(o.Key + " = " + v + "\n")
+	}
+	return b.String()
+}
+
+// into adds the lines of a file's own or, with a profile's name, of a profile.
+func into(f *File, parse func(string, []byte) (File, error), name, profile, text string) error {
+	if profile != "" {
+		text = "[profile " + profile + "]\n" + text
+	}
+	more, err := parse(name, []byte("#\n"+text))
+	f.Items = append(f.Items[:len(f.Items):len(f.Items)], more.Items...)
+	if len(more.Profiles) > 0 { // with what is in it already
+		f.Profiles = []Profile{{Name: profile, Items: append(f.profile(profile), more.Profiles[0].Items...)}}
+	}
+	return err
+}
+
+var rungs = []rung{
+	{InFile, func(Option) string { return "user:2" }, func(l *Layers, o Option, values ...string) error {
+		return into(&l.User, ParseFile, "user", "", lines(o, values))
+	}},
+	{InFile, func(Option) string { return "profile p (user:3)" }, func(l *Layers, o Option, values ...string) error {
+		return into(&l.User, ParseFile, "user", "p", lines(o, values))
+	}},
+	{InProject, func(Option) string { return ".ai-sandbox/config:2" }, func(l *Layers, o Option, values ...string) error {
+		return into(&l.Project, ParseProject, ProjectFile, "", lines(o, values))
+	}},
+	{InProject, func(Option) string { return "profile p (.ai-sandbox/config:3)" }, func(l *Layers, o Option, values ...string) error {
+		return into(&l.Project, ParseProject, ProjectFile, "p", lines(o, values))
+	}},
+	{InEnv, Option.Env, func(l *Layers, o Option, values ...string) error {
+		items, err := FromEnviron(NewEnviron([]string{o.Env() + "=" + strings.Join(values, " "), "PATH=/bin"}))
+		l.Env = append(l.Env, items...)
+		return err
+	}},
+	{InFlag, func(o Option) string { return "--" + o.Flag() }, func(l *Layers, o Option, values ...string) error {
+		for _, v := range values {
+			l.Flags = append(l.Flags, Item{o.Key, v, "--" + o.Flag()})
+		}
+		return nil
+	}},
+}
+
+// Every option goes through all layers that it may be set in, each beating those
+// before: built-in, the user's file and its profile, the project's file and its
+// profile, the environment, a flag. A list adds up, and what is emptied in one
+// layer is gone.
 func TestPrecedence(t *testing.T) {
 	for _, o := range Options {
 		t.Run(o.Key, func(t *testing.T) {
-			values := []string{"a", "b", "c"}
-			switch {
-			case o.Kind == Bool:
-				values = []string{"true", "false", "true"}
-			case len(o.Values) == 1:
-				values = []string{o.Values[0], o.Values[0], o.Values[0]}
-			case len(o.Values) > 1:
-				values = []string{o.Values[1], o.Values[0], o.Values[1]}
-			case o.Kind == Path:
-				values = []string{"/a", "/b", "/c"}
+			value := func(n int) string {
+				switch {
+				case o.Kind == Bool:
+					return []string{"true", "false"}[n%2]
+				case o.Values != nil:
+					return o.Values[n%len(o.Values)]
+				case o.Kind == Path:
+					return "/" + string(rune('a'+n))
+				}
+				return string(rune('a' + n))
 			}
-			var layers [][]Item
-			want := []Item{}
+			builtIn := []Item{}
 			if o.Default != "" {
-				want = append(want, Item{o.Key, o.Default, BuiltIn})
+				builtIn = append(builtIn, Item{o.Key, o.Default, BuiltIn})
 			}
-			check := func() {
+			check := func(l Layers, want []Item, what string) {
 				t.Helper()
-				s, err := Resolve(layers...)
+				s, err := l.Settle()
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("%s: %v", what, err)
 				}
 				if got := append([]Item{}, s[o.Key]...); !reflect.DeepEqual(got, want) {
-					t.Errorf("got %v, want %v", got, want)
+					t.Errorf("%s: got %v, want %v", what, got, want)
 				}
 			}
-			check()
-			add := func(items []Item, err error, it Item, allowed bool) {
-				t.Helper()
-				if !allowed {
-					if err == nil {
-						t.Errorf("%v is taken from where it must not be set", it)
+			// The profile has to be chosen by what beats it: both files know it.
+			l := Layers{Flags: []Item{{profileKey, "p", "--profile"}}}
+			l.User.Profiles = []Profile{{Name: "p"}}
+			if o.Key == profileKey {
+				l = Layers{}
+				l.User.Profiles = []Profile{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}, {Name: "e"}, {Name: "f"}}
+			}
+			want := builtIn
+			if o.Key != profileKey {
+				check(l, want, "built-in")
+			}
+			for n, r := range rungs {
+				inProfile := strings.HasPrefix(r.origin(o), "profile ")
+				if allowed := o.In(r.source) && !(o.Key == profileKey && inProfile); !allowed {
+					if err := r.set(&Layers{}, o, value(n)); err == nil && r.source != InFlag {
+						t.Errorf("it is taken from %s", r.origin(o))
 					}
-					return
+					continue
 				}
-				if err != nil {
+				if err := r.set(&l, o, value(n)); err != nil {
 					t.Fatal(err)
 				}
-				layers = append(layers, items)
 				if o.Kind != List {
 					want = nil
 				}
-				want = append(want, it)
-				check()
+				want = append(want[:len(want):len(want)], Item{o.Key, value(n), r.origin(o)})
+				check(l, want, r.origin(o))
+
+				// The same, emptied by the next layer that it may stand in.
+				for m := n + 1; m < len(rungs); m++ {
+					if r := rungs[m]; o.In(r.source) && r.source != InFlag && o.Key != profileKey {
+						emptied := Layers{User: l.User, Project: l.Project, Env: l.Env, Flags: l.Flags}
+						if err := r.set(&emptied, o, ""); err != nil {
+							t.Fatal(err)
+						}
+						check(emptied, builtIn, r.origin(o)+", emptied")
+						break
+					}
+				}
 			}
-			file, err := ParseFile("f", []byte("# a comment\n\n"+o.Key+" = "+values[0]+"\n"))
-			add(file.Items, err, Item{o.Key, values[0], "f:3"}, o.In(InFile))
-			items, err := FromEnviron(NewEnviron([]string{o.Env() + "=" + values[1], "PATH=/bin"}))
-			add(items, err, Item{o.Key, values[1], o.Env()}, o.In(InEnv))
-			add([]Item{{o.Key, values[2], "--" + o.Flag()}}, nil, Item{o.Key, values[2], "--" + o.Flag()}, true)
 		})
 	}
 }
@@ -102,7 +173,7 @@ func TestRefused(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		_, err = Settle(f, nil, nil)
+		_, err = Layers{User: f}.Settle()
 		return err
 	}
 	project := func(text string) error {
@@ -205,7 +276,7 @@ func TestProfiles(t *testing.T) {
 		if tc.flag != "" {
 			flags = []Item{{profileKey, tc.flag, "--profile"}}
 		}
-		s, err := Settle(file, env, flags)
+		s, err := Layers{User: file, Env: env, Flags: flags}.Settle()
 		if err != nil {
 			t.Errorf("%s: %v", tc.name, err)
 			continue
@@ -214,12 +285,12 @@ func TestProfiles(t *testing.T) {
 			t.Errorf("%s: %s, %v, %s", tc.name, got, s["net"], s.Text("runtime"))
 		}
 		// Whatever the profile says, a variable beats it, and a flag that.
-		s, err = Settle(file, append(env, Item{"net", "none", "AISB_NET"}), append(flags, Item{"net", "unix", "--net"}))
+		s, err = Layers{User: file, Env: append(env, Item{"net", "none", "AISB_NET"}), Flags: append(flags, Item{"net", "unix", "--net"})}.Settle()
 		if err != nil || s["net"][0].Origin != "--net" {
 			t.Errorf("%s: %v, %v", tc.name, s["net"], err)
 		}
 	}
-	if s, err := Settle(f, nil, []Item{{profileKey, "work", "--profile"}}); err != nil || s["ephemeral_home"][0].Origin != BuiltIn {
+	if s, err := (Layers{User: f, Flags: []Item{{profileKey, "work", "--profile"}}}).Settle(); err != nil || s["ephemeral_home"][0].Origin != BuiltIn {
 		t.Errorf("emptied by the profile: %v, %v", s["ephemeral_home"], err)
 	}
 }

@@ -31,10 +31,11 @@ const (
 	UseBuild
 	UseGate // gate up
 	UseDoctor
+	UseConfig
 
-	// UseStart is for whatever starts a sandbox, and UseImages for whatever
-	// stands on the images.
-	UseStart  = UseRun | UseUp
+	// UseStart is for whatever starts a sandbox or tells what one would be, and
+	// UseImages for whatever stands on the images.
+	UseStart  = UseRun | UseUp | UseConfig
 	UseImages = UseStart | UseBuild | UseGate
 )
 
@@ -104,6 +105,8 @@ var Options = []Option{
 		Usage: "what isolates the run: podman (a container), or local (bubblewrap, no image)"},
 	{Key: "profile", Use: UseStart | UseDoctor, Topic: "runtime", Arg: "NAME",
 		Usage: "the settings of profile NAME, which lie over the file's own (see Configuration)"},
+	{Key: "ignore_project_config", Kind: Bool, Default: "false", Source: InFlag, Use: UseStart | UseBuild, Topic: "files",
+		Usage: "run without what the project's .ai-sandbox/config says"},
 	{Key: "base", Default: "docker.io/library/debian:trixie-slim", Use: UseImages, Topic: "image", Arg: "REF",
 		Usage: "the image that ours is built on"},
 	{Key: "node_version", Default: "", Use: UseImages, Topic: "image", Arg: "VERSION",

@@ -3,7 +3,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -25,7 +24,7 @@ func builtIn(profile, key, value string) Item {
 	return Item{Key: key, Value: value, Origin: "profile " + profile + " (" + BuiltIn + ")"}
 }
 
-// Profiles are built in. A profile of that name in the user's file lies over it.
+// Profiles are built in. A profile of that name in a file lies over it.
 var Profiles = []Profile{
 	{"bwrap-local", []Item{builtIn("bwrap-local", "runtime", "local"), builtIn("bwrap-local", "net", "none")}},
 	{"gated", []Item{builtIn("gated", "runtime", "podman"), builtIn("gated", "net", "gated")}},
@@ -49,42 +48,42 @@ func section(line string) (string, error) {
 	return strings.TrimSpace(m[1]), nil
 }
 
-// Settle puts everything together: built-in below the file, and that below the
-// profile that file, variables or flags choose, then variables, then flags. It
-// reports every problem.
-func Settle(file File, env, flags []Item) (Settings, error) {
-	profile, err := file.chosen(env, flags)
-	s, err2 := Resolve(file.Items, profile, env, flags)
-	return s, errors.Join(err, err2)
-}
-
-// chosen are the settings of the profile that the layers choose, if any.
-func (f File) chosen(env, flags []Item) ([]Item, error) {
+// chosen is the item that chooses a profile, the last of the layers' own.
+func (l Layers) chosen() Item {
 	var by Item
-	for _, it := range slices.Concat(f.Items, env, flags) {
+	for _, it := range slices.Concat(l.User.Items, l.Project.Items, l.Env, l.Flags) {
 		if it.Key == profileKey {
 			by = it
 		}
 	}
-	if by.Value == "" {
-		return nil, nil
-	}
-	var items []Item
-	var names []string
-	found := false
-	for _, p := range slices.Concat(Profiles, f.Profiles) {
-		names = append(names, p.Name)
-		if p.Name == by.Value {
-			found, items = true, append(items, p.Items...)
+	return by
+}
+
+// profile are a profile's settings in a file.
+func (f File) profile(name string) []Item {
+	for _, p := range f.Profiles {
+		if p.Name == name {
+			return p.Items
 		}
 	}
-	if found {
-		return items, nil
+	return nil
+}
+
+// checkProfile refuses a profile that is neither built in nor in a file.
+func (l Layers) checkProfile() error {
+	by := l.chosen()
+	var names []string
+	for _, p := range slices.Concat(Profiles, l.User.Profiles, l.Project.Profiles) {
+		names = append(names, p.Name)
+	}
+	if by.Value == "" || slices.Contains(names, by.Value) {
+		return nil
 	}
 	slices.Sort(names)
-	fix := "choose from " + strings.Join(slices.Compact(names), ", ")
+	names = slices.Compact(names)
+	fix := "choose from " + strings.Join(names, ", ")
 	if near := Near(by.Value, names); near != "" {
-		fix = fmt.Sprintf("did you mean %s? there are %s", near, strings.Join(slices.Compact(names), ", "))
+		fix = fmt.Sprintf("did you mean %s? there are %s", near, strings.Join(names, ", "))
 	}
-	return nil, &Error{Origin: by.Origin, Text: fmt.Sprintf("profile %q is unknown", by.Value), Fix: fix}
+	return &Error{Origin: by.Origin, Text: fmt.Sprintf("profile %q is unknown", by.Value), Fix: fix}
 }

@@ -22,6 +22,39 @@ type Settings map[string][]Item
 // BuiltIn is the Origin of a default.
 const BuiltIn = "built-in"
 
+// Layers are everything that is said, the lowest first; built-in values lie below.
+// The profile that is chosen lies over the rest of the file that it stands in (a
+// built-in one below both), so the project's file as a whole lies over the user's.
+type Layers struct {
+	User, Project File
+	Env, Flags    []Item
+}
+
+// Settle puts the layers together. It reports every problem.
+func (l Layers) Settle() (Settings, error) {
+	s, err := Resolve(append(l.files(), l.Env, l.Flags)...)
+	return s, errors.Join(l.checkProfile(), err)
+}
+
+// Wider lists what the project's file widens over another one in its place; see
+// the function of that name. Variables and flags have no part in it but for the
+// profile that they choose: they are the user's, whatever the file says.
+func (l Layers) Wider(than File) []Item {
+	other := l
+	other.Project = than
+	lower, _ := Resolve(other.files()...) // what is wrong in a file is Settle's to report
+	with, _ := Resolve(l.files()...)
+	return Wider(lower, with)
+}
+
+func (l Layers) files() [][]Item {
+	name := l.chosen().Value
+	return [][]Item{
+		l.User.Items, File{Profiles: Profiles}.profile(name), l.User.profile(name),
+		l.Project.Items, l.Project.profile(name),
+	}
+}
+
 // Resolve lays the layers over the built-in defaults, the first layer lowest.
 // An item without a value empties what came before it. It reports every problem.
 func Resolve(layers ...[]Item) (Settings, error) {

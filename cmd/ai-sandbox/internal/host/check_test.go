@@ -336,6 +336,15 @@ func TestProbe(t *testing.T) {
 	if _, err := os.Stat(in.State); err == nil {
 		t.Error("looking wrote into the state directory")
 	}
+	// Out of the project again, by a link that a sandboxed command could turn.
+	if err := os.Symlink(t.TempDir(), filepath.Join(project, "out")); err != nil {
+		t.Fatal(err)
+	}
+	in.Env, in.ConfigFile = nil, ""
+	in.State = filepath.Join(project, "out", "state")
+	if f, err = Probe(in); err != nil || strings.Join(f.Steered, " ") != in.State {
+		t.Errorf("through the project: steered %s (%v)", f.Steered, err)
+	}
 	in.Cwd, in.AnyDir = in.Home, true
 	if f, err = Probe(in); err != nil || f.Project.Path != "" {
 		t.Errorf("the home as no project: %+v (%v)", f.Project, err)

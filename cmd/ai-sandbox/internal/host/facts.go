@@ -46,8 +46,8 @@ type Facts struct {
 	// RemoteEnv names the variable that points podman's clients at another
 	// service, or "".
 	RemoteEnv string
-	// Steered are variables that lead programs of ours into the project or
-	// to a relative path.
+	// Steered are variables, and files and directories of ours, that lead into
+	// the project or through it, or are relative.
 	Steered []string
 
 	// SearchPath are the directories where helper programs may be found:
@@ -179,8 +179,14 @@ func Probe(in Input) (Facts, error) {
 		f.Project = Dir{}
 	}
 	f.RemoteEnv, f.Steered = steered(in.Env, f.Project.Path)
-	if in.ConfigFile != "" && within(Resolve(in.ConfigFile), f.Project.Path) {
+	if Through(in.ConfigFile, f.Project.Path) {
 		f.Steered = append(f.Steered, in.ConfigFile) // a link, as from a dotfiles tree
+	}
+	for _, dir := range [][2]string{{in.Config, f.Dirs.Config}, {in.State, f.Dirs.State}, {in.Cache, f.Dirs.Cache}, {in.Runtime, f.Dirs.XDGRuntime}} {
+		// Where it ends in the project, that is the project's problem.
+		if !within(dir[1], f.Project.Path) && Through(dir[0], f.Project.Path) {
+			f.Steered = append(f.Steered, dir[0])
+		}
 	}
 	_, err = os.Stat("/sys/fs/selinux/enforce")
 	f.SELinux = err == nil
@@ -255,7 +261,7 @@ func steered(env map[string]string, project string) (remote string, steered []st
 		}
 	}
 	for _, name := range steeringVars {
-		if v := env[name]; v != "" && (!filepath.IsAbs(v) || within(Resolve(v), project)) {
+		if v := env[name]; v != "" && (!filepath.IsAbs(v) || Through(v, project)) {
 			steered = append(steered, name)
 		}
 	}

@@ -1,0 +1,202 @@
+// The project's own file: whether a run may obey it, and the verb trust, by which
+// the user says so.
+
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/config"
+	"ai-sandbox/cmd/ai-sandbox/internal/host"
+	"ai-sandbox/cmd/ai-sandbox/internal/trust"
+)
+
+var trustVerb = &verb{
+	name: "trust", args: "[DIR]",
+	about: "Look at a project's own configuration, and let runs obey it.",
+	flags: []ownFlag{
+		{name: "yes", usage: "do not ask; for when the settings have been looked at"},
+		{name: "revoke", usage: "forget what was trusted in this project"},
+	},
+	examples: []string{"ai-sandbox trust", "ai-sandbox trust ~/shop", "ai-sandbox trust --revoke"},
+	exit:     [][2]string{{"0", "it is trusted, or there is nothing to trust"}, {"1", "it is not"}, {"2", "the command line makes no sense"}},
+	action: func(a *app, inv Invocation, _ []config.Item) error {
+		if len(inv.Args) > 0 {
+			a.project = inv.Args[0]
+			if !filepath.IsAbs(a.project) {
+				a.project = filepath.Join(a.cwd, a.project)
+			}
+		}
+		facts, err := a.probe(false)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(inv.Own, "revoke") {
+			return a.revoke(facts)
+		}
+		return a.trust(facts, slices.Contains(inv.Own, "yes"))
+	},
+}
+
+// trust shows the project's file, asks, and records what was shown.
+func (a *app) trust(facts host.Facts, yes bool) error {
+	project := facts.Project.Path
+	l, _, err := a.layers(facts, nil, true)
+	if err != nil {
+		return err
+	}
+	store := trust.In(facts.Dirs.State)
+	old, known, err := store.Load(project)
+	if err != nil {
+		return err
+	}
+	d := trust.Decide(l, old, known)
+	empty := len(l.Project.Lines()) == 0
+	file := filepath.Join(project, config.ProjectFile)
+	switch {
+	case empty && !known:
+		a.notef("there is nothing to trust: %s has no settings", quote(file))
+		return nil
+	case d.Trusted:
+		a.notef("%s is what was trusted; nothing has changed", quote(file))
+		return nil
+	}
+	against := "nothing of it was trusted before"
+	if known {
+		against = "- is what was trusted before, + is new"
+	}
+	fmt.Fprintf(a.Out, "%s (%s):\n\n", quote(file), against)
+	for _, line := range diffLines(d.Diff) {
+		fmt.Fprintln(a.Out, line)
+	}
+	fmt.Fprintln(a.Out)
+	if !yes {
+		if err := a.confirm("Trust this? A run in this project then obeys it. Write yes: "); err != nil {
+			return err
+		}
+	}
+	if empty {
+		_, err = store.Forget(project)
+	} else {
+		err = store.Save(project, l.Project)
+	}
+	if err == nil {
+		a.notef("trusted, until a setting changes")
+	}
+	return err
+}
+
+func (a *app) revoke(facts host.Facts) error {
+	was, err := trust.In(facts.Dirs.State).Forget(facts.Project.Path)
+	switch {
+	case err != nil:
+		return err
+	case was:
+		a.notef("nothing is trusted here any more")
+	default:
+		a.notef("nothing was trusted here")
+	}
+	return nil
+}
+
+// confirm asks the user on the terminal.
+func (a *app) confirm(question string) error {
+	out, ok := a.Out.(*os.File)
+	if !ok || a.In == nil || !term.IsTerminal(int(a.In.Fd())) || !term.IsTerminal(int(out.Fd())) {
+		return errors.New("there is no terminal to ask on, so nothing was trusted; look at the settings above, then: ai-sandbox trust --yes")
+	}
+	// What a sandboxed command made the terminal say (as an answer to a query) is
+	// not what the user types.
+	if err := unix.IoctlSetInt(int(a.In.Fd()), unix.TCFLSH, unix.TCIFLUSH); err != nil {
+		return fmt.Errorf("empty the terminal's input: %w", err)
+	}
+	fmt.Fprint(out, question)
+	answer, err := bufio.NewReader(io.LimitReader(a.In, 1<<10)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	if strings.TrimSpace(answer) != "yes" {
+		return errors.New("the answer was not yes, so nothing was trusted")
+	}
+	return nil
+}
+
+// obey refuses a project's file that the user would have to trust first.
+func (a *app) obey(l config.Layers, facts host.Facts) error {
+	trusted, known, err := trust.In(facts.Dirs.State).Load(facts.Project.Path)
+	if err != nil {
+		return err
+	}
+	if d := trust.Decide(l, trusted, known); !d.Obey {
+		e := &untrusted{Decision: d}
+		if cwd, err := filepath.EvalSymlinks(a.cwd); err != nil || cwd != facts.Project.Path {
+			e.dir = facts.Project.Path
+		}
+		return e
+	}
+	return nil
+}
+
+// untrusted is a project's file that a run may not obey.
+type untrusted struct {
+	trust.Decision
+	dir string // to name; "" is the current one
+}
+
+func (e *untrusted) Error() string {
+	if e.Known {
+		return "the project's " + config.ProjectFile + " is not what was trusted"
+	}
+	return "the project's " + config.ProjectFile + " is not trusted, and it widens what a run may do"
+}
+
+// maxShown bounds what a run that stops shows of a file; trust shows all.
+const maxShown = 60
+
+// Detail is the diff.
+func (e *untrusted) Detail() []string {
+	lines := diffLines(e.Diff)
+	if n := len(lines); n > maxShown {
+		lines = append(lines[:maxShown], fmt.Sprintf("... and %d lines more, which ai-sandbox trust shows", n-maxShown))
+	}
+	return lines
+}
+
+// Hint is what to do.
+func (e *untrusted) Hint() string {
+	command := "ai-sandbox trust"
+	if e.dir != "" {
+		command += " " + quote(e.dir)
+	}
+	return "look at it and trust it: " + command + "; or run without it: --ignore-project-config"
+}
+
+// diffLines shows a diff. No line of a file can look like a mark of ours: a value
+// holds no " #", and what is not plain ASCII is escaped, so that letters which
+// look alike do not pass for each other.
+func diffLines(diff []trust.Line) []string {
+	var out []string
+	for _, l := range diff {
+		text := l.Text
+		foreign := func(r rune) bool { return r < ' ' || r > '~' }
+		if key, value, ok := strings.Cut(text, " = "); ok && strings.ContainsFunc(value, foreign) {
+			text = key + " = " + strconv.QuoteToASCII(value)
+		}
+		if l.Widens {
+			text += "  # widens"
+		}
+		out = append(out, string(l.Op)+" "+text)
+	}
+	return out
+}

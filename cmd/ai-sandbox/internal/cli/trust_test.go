@@ -1,0 +1,226 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ai-sandbox/tests/schema"
+)
+
+// trustFile writes the project's file.
+func (s *stage) trustFile(text string) {
+	s.t.Helper()
+	s.write(filepath.Join(s.project, ".ai-sandbox/config"), text)
+}
+
+// terminal is a new one: the side that a person sits at, and the program's.
+func terminal(t *testing.T) (person, program *os.File) {
+	t.Helper()
+	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = person.Close() })
+	n, err := unix.IoctlGetInt(int(person.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = program.Close() })
+	return person, program
+}
+
+// Asked on a terminal, only a yes that is typed after the question counts, and
+// what was shown is what is trusted.
+func TestTrust(t *testing.T) {
+	for _, tc := range []struct {
+		name, before, answer string // typed before and after the question
+		swap                 string // the file after the question
+		code                 int
+		trusted              bool
+	}{
+		{name: "yes", answer: "yes\n", trusted: true},
+		{name: "y", answer: "y\n", code: 1},
+		{name: "no", answer: "no\n", code: 1},
+		{name: "nothing", answer: "\n", code: 1},
+		{name: "hung up", answer: "\x04", code: 1},
+		{name: "said before", before: "yes\n", answer: "no\n", code: 1},
+		{name: "changed while asked", answer: "yes\n", swap: "allow = evil.example.com\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newStage(t)
+			s.trustFile("allow = api.example.com\nfs = ro\n")
+			person, program := terminal(t)
+			if _, err := person.WriteString(tc.before); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan int)
+			go func() {
+				done <- Main(context.Background(), []string{"trust"}, s.env, Streams{In: program, Out: program, Err: &s.err}, s.engine)
+			}()
+			var said bytes.Buffer
+			if err := person.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			for buf := make([]byte, 4096); !strings.Contains(said.String(), "Write yes: "); {
+				n, err := person.Read(buf)
+				if err != nil {
+					t.Fatalf("%v after %q", err, said.String())
+				}
+				said.Write(buf[:n])
+			}
+			if !strings.Contains(said.String(), "+ allow = api.example.com  # widens\r\n+ fs = ro\r\n") {
+				t.Errorf("it says %q", said.String())
+			}
+			if tc.swap != "" {
+				s.trustFile(tc.swap)
+			}
+			if _, err := person.WriteString(tc.answer); err != nil {
+				t.Fatal(err)
+			}
+			if code := <-done; code != tc.code {
+				t.Errorf("exit %d: %s", code, s.err.String())
+			}
+			if code := s.do("--print-policy"); (code == 0) != tc.trusted {
+				t.Errorf("a run: exit %d: %s", code, s.err.String())
+			}
+			if tc.swap != "" && !strings.Contains(s.err.String(), "+ allow = evil.example.com  # widens") {
+				t.Errorf("a run says %s", s.err.String())
+			}
+		})
+	}
+}
+
+// A file that the project's names may not lie there; the user may name one.
+func TestFileInProject(t *testing.T) {
+	s := newStage(t)
+	ca := filepath.Join(s.project, "ca.pem")
+	s.write(ca, string(testCA(t)))
+	s.trustFile("ca_file = " + ca + "\n")
+	if code := s.do("trust", "--yes"); code != 0 {
+		t.Fatalf("exit %d: %s", code, s.err.String())
+	}
+	want := "ai-sandbox: error: ca_file lies in the project, where it can change after it was trusted (from .ai-sandbox/config:1); keep it elsewhere, or name it in your own file\n"
+	if code := s.do("--print-policy"); code != 125 || s.err.String() != want {
+		t.Errorf("exit %d: %s", code, s.err.String())
+	}
+	outside := filepath.Join(filepath.Dir(s.config), "ca.pem")
+	s.write(outside, string(testCA(t)))
+	s.trustFile("ca_file = " + outside + "\n")
+	if code := s.do("trust", "--yes"); code != 0 {
+		t.Fatalf("exit %d: %s", code, s.err.String())
+	}
+	if code := s.do("--print-policy"); code != 0 || !strings.Contains(s.out.String(), "EXTRA CA") {
+		t.Errorf("exit %d: %s", code, s.err.String())
+	}
+	if code := s.do("--print-policy", "--ignore-project-config", "--ca-file", ca); code != 0 {
+		t.Errorf("the user's own: exit %d: %s", code, s.err.String())
+	}
+}
+
+// A record that makes no sense is not a lack of one.
+func TestDamagedTrust(t *testing.T) {
+	s := newStage(t)
+	s.trustFile("allow = a.example.com\n")
+	if code := s.do("trust", "--yes"); code != 0 {
+		t.Fatalf("exit %d: %s", code, s.err.String())
+	}
+	list, err := filepath.Glob(filepath.Join(s.env["XDG_STATE_HOME"], "ai-sandbox/trust/*.json"))
+	if err != nil || len(list) != 1 {
+		t.Fatalf("records %v (%v)", list, err)
+	}
+	if p := s.policy(); texts(p.Net.Allow) != "a.example.com" {
+		t.Errorf("allow %s", texts(p.Net.Allow))
+	}
+	s.write(list[0], "{}")
+	for _, args := range [][]string{{"--print-policy"}, {"trust", "--yes"}} {
+		if code := s.do(args...); code == 0 || !strings.Contains(s.err.String(), "is damaged; remove it") {
+			t.Errorf("%q: exit %d: %s", args, code, s.err.String())
+		}
+	}
+	if code := s.do("trust", "--revoke"); code != 0 {
+		t.Errorf("revoke: exit %d: %s", code, s.err.String())
+	}
+	if code := s.do("--print-policy"); code != 125 || !strings.Contains(s.err.String(), "is not trusted") {
+		t.Errorf("exit %d: %s", code, s.err.String())
+	}
+}
+
+// A stopped run shows a long file in part, and trust all of it.
+func TestLongFile(t *testing.T) {
+	s := newStage(t)
+	var text strings.Builder
+	for i := range 500 {
+		fmt.Fprintf(&text, "allow = h%d.example.com\n", i)
+	}
+	s.trustFile(text.String())
+	if code := s.do("--print-policy"); code != 125 || strings.Count(s.err.String(), "\n") != maxShown+3 || !strings.Contains(s.err.String(), "\n  ... and 440 lines more, which ai-sandbox trust shows\n") {
+		t.Errorf("exit %d: %s", code, s.err.String())
+	}
+	if s.do("trust"); strings.Count(s.out.String(), "# widens\n") != 500 {
+		t.Errorf("trust shows %s", s.out.String())
+	}
+}
+
+// The report of a run that is stopped says why.
+func TestStoppedReport(t *testing.T) {
+	s := newStage(t)
+	var reason error
+	s.engine.Refused = func(_ string, err error) error { reason = err; return nil }
+	s.trustFile("allow = a.example.com\n")
+	if code := s.do("--report", "r.json", "pi"); code != 125 || s.ran != nil || reason == nil || !strings.Contains(reason.Error(), "is not trusted") {
+		t.Errorf("exit %d, ran %v, report %v", code, s.ran != nil, reason)
+	}
+}
+
+func TestConfigJSON(t *testing.T) {
+	doc, err := filepath.Abs("../../../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newStage(t)
+	s.write(s.config, "[profile p]\nallow = a.example.com\n")
+	s.trustFile("fs = ro\n")
+	s.env["AISB_NET"] = "none"
+	if code := s.do("config", "--json", "--profile", "p", "--env", "A=b c"); code != 0 {
+		t.Fatalf("exit %d: %s", code, s.err.String())
+	}
+	if err := schema.Documented(doc, "config", s.out.Bytes()); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{
+		`"value": "a.example.com", "from": "profile p (` + s.config + `:2)"`, `"value": "ro", "from": ".ai-sandbox/config:1"`, `"value": "none", "from": "AISB_NET"`,
+		`"value": "A=b c", "from": "--env"`, `"value": "podman", "from": "built-in"`, `"key": "gate", "values": []`,
+	} {
+		flat := strings.Join(strings.Fields(s.out.String()), " ")
+		if !strings.Contains(flat, want) {
+			t.Errorf("no %s in %s", want, flat)
+		}
+	}
+	if code := s.do("config", "--profile", "p", "--env", "A=b c"); code != 0 {
+		t.Fatalf("exit %d: %s", code, s.err.String())
+	}
+	for line := range strings.Lines(s.out.String()) {
+		if len(line) > helpWidth+1 && !strings.Contains(line, s.config) {
+			t.Errorf("%d columns: %s", len(line)-1, line)
+		}
+	}
+	if !strings.Contains(s.out.String(), "env                 \"A=b c\"                     (--env)\n") ||
+		!strings.Contains(s.out.String(), "allow               a.example.com\n                      (profile p ("+s.config+":2))\n") {
+		t.Error(s.out.String())
+	}
+}
