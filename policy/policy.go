@@ -92,6 +92,9 @@ type Policy struct {
 	// Capabilities are the ones that the entrypoint holds until it has
 	// installed the ruleset; the command never has any.
 	Capabilities []string `json:"entrypoint_capabilities"`
+	// Ruleset are the lines of the ruleset inside, as nft lists it; empty on the
+	// local runtime, whose network has no device for one.
+	Ruleset []string `json:"ruleset"`
 	// Unusual names, in words, what a reader should not overlook (UNPINNED, ...).
 	Unusual []string `json:"unusual,omitempty"`
 }
@@ -113,12 +116,13 @@ const (
 	KindBind   = "bind"   // a host path
 	KindVolume = "volume" // podman's
 	KindTmpfs  = "tmpfs"
+	KindProc   = "proc" // the sandbox's own processes
+	KindDev    = "dev"  // null, zero, full, random, urandom, tty and terminals
+	KindSys    = "sys"  // what the kernel tells of devices; podman's alone
 	// The local runtime's alone, which has no image:
 	KindSymlink = "symlink" // Source is what the link says
 	KindFile    = "file"    // read-only, with Content
 	KindProgram = "program" // read-only, the entrypoint of this build
-	KindProc    = "proc"    // the sandbox's own processes
-	KindDev     = "dev"     // null, zero, full, random, urandom, tty and terminals
 )
 
 // A Mount makes a host path or a named place visible inside.

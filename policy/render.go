@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -22,7 +23,26 @@ func (p Policy) JSON() ([]byte, error) {
 	if err := enc.Encode(p); err != nil {
 		return nil, fmt.Errorf("render policy: %w", err)
 	}
-	return []byte(b.String()), nil
+	return printableJSON(b.String()), nil
+}
+
+// printableJSON escapes what a terminal could obey or a reader be misled by, such
+// as C1 and bidi characters: encoding/json leaves those as they are. They can
+// stand in strings alone, where an escape says the same.
+func printableJSON(s string) []byte {
+	out := make([]byte, 0, len(s))
+	for _, r := range s {
+		switch {
+		case r == '\n' || unicode.IsPrint(r):
+			out = utf8.AppendRune(out, r)
+		case r > 0xffff:
+			a, z := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, a, z)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+	}
+	return out
 }
 
 // Quote shows a string of a user's as one word: as it is when that is plain,
@@ -138,6 +158,9 @@ func (p Policy) Text() string {
 	b.WriteString("\n")
 	b.network(p.Net)
 
+	b.WriteString("\n")
+	b.ruleset(p)
+
 	b.WriteString("\nenvironment; no other variable enters\n")
 	for _, e := range p.Env {
 		b.env(e)
@@ -215,7 +238,7 @@ func (b *page) mount(m Mount) {
 		words = append(words, fmt.Sprintf("%d MiB,", m.SizeBytes>>20), "mode", Quote(m.Mode))
 	case KindFile:
 		words = append(words, "sha256:"+m.ContentSHA256[:min(12, len(m.ContentSHA256))])
-	case KindProgram, KindProc, KindDev:
+	case KindProgram, KindProc, KindDev, KindSys:
 	case KindBind:
 		if m.Source == m.Target { // the machine's own, at its own place
 			break

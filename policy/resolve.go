@@ -154,10 +154,11 @@ func Resolve(in Input) (Policy, error) {
 	}
 	p := Policy{
 		Version:     SchemaVersion,
+		Ruleset:     []string{},
 		Runtime:     in.Runtime,
 		Isolation:   IsolationContainer,
 		Harness:     in.Harness,
-		Command:     slices.Clone(in.Command),
+		Command:     append([]string{}, in.Command...),
 		Project:     in.Facts.Project,
 		Workdir:     workdir,
 		WorkdirNote: note,
@@ -340,6 +341,9 @@ func mounts(in Input, workdir, home string) []Mount {
 	out := []Mount{
 		{Kind: KindBind, Source: f.Project, Target: workdir, ReadOnly: in.ReadOnly, Relabel: f.SELinux, Why: WhyProject},
 		{Kind: KindVolume, Source: home, Target: HomeDir, Why: WhyHome},
+		{Kind: KindProc, Target: "/proc", Why: "the sandbox's own processes; what tells of the machine is masked"},
+		{Kind: KindSys, Target: "/sys", ReadOnly: true, Why: "what the kernel tells of devices, in part masked"},
+		{Kind: KindDev, Target: "/dev", ReadOnly: true, Why: "null, zero, full, random, urandom, tty and terminals of its own"},
 		{Kind: KindTmpfs, Target: "/dev/shm", SizeBytes: 64 * mib, Mode: "1777", Why: "shared memory"},
 		{Kind: KindTmpfs, Target: "/run", SizeBytes: 16 * mib, Mode: "0755", Why: "mount point of /run/aisb; nothing the command can write"},
 	}

@@ -32,8 +32,21 @@ func Documented(file, name string, text []byte) error {
 	if !ok {
 		return fmt.Errorf("%s has no schema %s", file, name)
 	}
+	return against(name, []byte(source), text)
+}
+
+// InFile checks text against the schema that is a file of its own.
+func InFile(file, name string, text []byte) error {
+	source, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("read the schema: %w", err)
+	}
+	return against(name, source, text)
+}
+
+func against(name string, source, text []byte) error {
 	var s map[string]any
-	if err := json.Unmarshal([]byte(source), &s); err != nil {
+	if err := json.Unmarshal(source, &s); err != nil {
 		return fmt.Errorf("read the schema %s: %w", name, err)
 	}
 	var v any
@@ -46,7 +59,8 @@ func Documented(file, name string, text []byte) error {
 // words of JSON Schema, and whether they are checked here.
 var words = map[string]bool{
 	"$schema": false, "title": false, "description": false,
-	"type": true, "const": true, "enum": true, "pattern": true, "minimum": true, "items": true, "properties": true, "required": true,
+	"additionalProperties": false, // as if it were false everywhere
+	"type":                 true, "const": true, "enum": true, "pattern": true, "minimum": true, "items": true, "properties": true, "required": true,
 }
 
 // check reports every difference between a value and a schema.

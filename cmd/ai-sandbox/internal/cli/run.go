@@ -141,6 +141,13 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 	if len(errs) > 0 {
 		return policy.Policy{}, ImagePlan{}, errors.Join(errs...)
 	}
+	if p.Runtime == policy.RuntimePodman {
+		text, err := a.engine.Ruleset(p)
+		if err != nil {
+			return policy.Policy{}, ImagePlan{}, err
+		}
+		p = p.WithRuleset(text)
+	}
 	if p.Net.Gated() && len(p.Net.Allow)+len(p.Net.AllowPrivate) == 0 {
 		a.notef("the allowlist is empty, so the gate refuses every host; --allow HOST lets one through")
 	}
@@ -278,11 +285,9 @@ func (a *app) print(s setup, req RunRequest, plan ImagePlan) error {
 		if req.Policy.Runtime == policy.RuntimeLocal {
 			return errors.New("the local runtime installs no ruleset: its network has no device; drop --print-entrypoint, or use --runtime podman")
 		}
-		text, err := a.engine.Ruleset(req.Policy)
-		if err != nil {
-			return err
+		for _, line := range req.Policy.Ruleset {
+			out.WriteString(line + "\n")
 		}
-		out.WriteString(text)
 	}
 	if s.settings.Bool("print_containerfile") {
 		if req.Policy.Runtime == policy.RuntimeLocal {

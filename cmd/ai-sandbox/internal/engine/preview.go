@@ -1,4 +1,4 @@
-// What a run would be, without one: the ruleset, the gate's configuration and
+// What a run would be, without one: the ruleset (which the policy shows), the gate's configuration and
 // the container's specification, with placeholders for what a start assigns.
 
 package engine
@@ -59,12 +59,6 @@ func dryRun(r cli.RunRequest) ([]cli.Section, error) {
 	if p.Runtime == policy.RuntimeLocal {
 		return dryRunLocal(r)
 	}
-	var out []cli.Section
-	text, err := ruleset(p)
-	if err != nil {
-		return nil, err
-	}
-	out = append(out, cli.Section{Title: "ruleset inside", Text: text})
 	sandbox, gateSpec, err := podman.Preview(backend.Sandbox{
 		Name: "aisb-" + policy.SessionPlaceholder, Session: policy.SessionPlaceholder,
 		Image: p.Image.RecordedID, Policy: p, ControlDir: controlDir(p),
@@ -72,7 +66,7 @@ func dryRun(r cli.RunRequest) ([]cli.Section, error) {
 	if err != nil {
 		return nil, err
 	}
-	out = append(out, cli.Section{Title: "podman container of the sandbox", Text: sandbox})
+	out := []cli.Section{{Title: "podman container of the sandbox", Text: sandbox}}
 	if p.Net.Engine != policy.EngineSquid || p.Net.GateName != "" {
 		return out, nil
 	}

@@ -601,6 +601,10 @@ func (r *run) sealed(b backend.Sandbox, port uint16) (*spec.Spec, error) {
 			s.Tmpfs = append(s.Tmpfs, m.Target)
 		case policy.KindSymlink, policy.KindFile:
 			continue // part of the root, which is read-only
+		case policy.KindProc, policy.KindSys, policy.KindDev:
+			if p.Isolation == policy.IsolationContainer {
+				continue // in every container: the entrypoint knows them
+			}
 		}
 		s.Mounts = append(s.Mounts, m.Target)
 		if m.ReadOnly {

@@ -123,7 +123,7 @@ func (b *Backend) CreateSandbox(_ context.Context, s backend.Sandbox) (string, e
 		return "", &backend.UnsupportedError{Runtime: caps.Runtime, What: "--net " + policy.Quote(p.Net.Mode)}
 	}
 	for _, m := range p.Mounts {
-		if !slices.Contains([]string{policy.KindBind, policy.KindVolume, policy.KindTmpfs}, m.Kind) {
+		if !slices.Contains([]string{policy.KindBind, policy.KindVolume, policy.KindTmpfs, policy.KindProc, policy.KindSys, policy.KindDev}, m.Kind) {
 			return "", &backend.UnsupportedError{Runtime: caps.Runtime, What: "a mount of kind " + policy.Quote(m.Kind)}
 		}
 	}

@@ -141,6 +141,9 @@ func sandboxSpec(b backend.Sandbox) (*specgen.SpecGenerator, error) {
 			s.Volumes = append(s.Volumes, &specgen.NamedVolume{Name: m.Source, Dest: m.Target, Options: []string{"nosuid", "nodev"}})
 		case "tmpfs":
 			s.Mounts = append(s.Mounts, tmpfs(m.Target, m.SizeBytes, m.Mode))
+		case policy.KindProc, policy.KindSys, policy.KindDev:
+			// podman's and crun's own in every container; the entrypoint
+			// compares them with what is known of those.
 		default:
 			return nil, &backend.UnsupportedError{Runtime: policy.RuntimePodman, What: "a mount of kind " + m.Kind + " at " + m.Target}
 		}
