@@ -175,10 +175,13 @@ type HomeSeed struct {
 type Env struct {
 	Name  string `json:"name"`
 	Value string `json:"value,omitempty"`
-	// From says where the value comes from: "fixed", "proxy", "ca",
-	// "constant" (the user's public NAME=value) or "host" (the caller's
-	// variable of that name; the value is not kept here).
+	// From says where the value comes from: "fixed", "proxy", "ca", "constant"
+	// (the user's public NAME=value), or one whose value is not kept here: "host"
+	// (the caller's variable of that name), "harness" (likewise, since the harness
+	// needs it) or "file" (an env_file).
 	From string `json:"from"`
+	// Secret: the value is hidden wherever it shows up.
+	Secret bool `json:"secret,omitempty"`
 }
 
 // Net is what the run may reach.

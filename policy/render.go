@@ -268,14 +268,29 @@ func placeholders(s string) string {
 func (b *page) env(e Env) {
 	words := []string{Quote(e.Name)}
 	switch {
-	case e.From == FromHost:
-		words = append(words, "(the caller's value)")
+	case e.Passed():
+		words = append(words, strings.Fields(passed(e))...)
 	case Printable(e.Value) != e.Value || strings.Join(strings.Fields(e.Value), " ") != e.Value:
 		words = append(words, "=", strconv.Quote(e.Value))
 	default:
 		words = append(append(words, "="), strings.Fields(e.Value)...)
 	}
 	b.words(0, 2, words)
+}
+
+// passed says where a value comes from that is not shown.
+func passed(e Env) string {
+	what := "(the caller's value"
+	switch e.From {
+	case FromFile:
+		what = "(from an env_file"
+	case FromHarness:
+		what = "(the caller's value, which the harness needs"
+	}
+	if e.Secret {
+		what += "; secret"
+	}
+	return what + ")"
 }
 
 func (b *page) network(n Net) {

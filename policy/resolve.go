@@ -102,8 +102,11 @@ type Input struct {
 	// ExtraCA is set when the image carries a CA of the user's.
 	ExtraCA bool
 	// Env holds "NAME", to pass by name, and "NAME=value", a public constant.
-	// A later entry of the same name wins.
-	Env []string
+	// A later entry of the same name wins. EnvFile are the variables of files.
+	Env     []string
+	EnvFile []Secret
+	// Token is the variable that the harness needs, passed where it is set, or "".
+	Token string
 }
 
 // Resolve decides everything that a run may do. It is pure: the same Input
@@ -364,122 +367,6 @@ func channels(in Input) []Mount {
 		out = append(out, Mount{Kind: KindBind, Source: path.Join(dir, "gate"), Target: GateDir, ReadOnly: true, Relabel: f.SELinux, Why: WhyGate})
 	}
 	return out
-}
-
-// Where the value of an Env comes from.
-const (
-	FromFixed    = "fixed"    // set by the policy
-	FromProxy    = "proxy"    // leads clients to the gate
-	FromCA       = "ca"       // names the extra CA
-	FromHost     = "host"     // the caller's, passed by name
-	FromConstant = "constant" // the user's public NAME=value
-)
-
-// passedIfSet is what enters from the caller's environment without being asked
-// for. The locale variables are spelled out: whatever else begins with LC_ is
-// the caller's own and may be a secret.
-var passedIfSet = []string{
-	"TERM", "COLORTERM", "NO_COLOR", "TZ", "LANG",
-	"LC_ALL", "LC_ADDRESS", "LC_COLLATE", "LC_CTYPE", "LC_IDENTIFICATION",
-	"LC_MEASUREMENT", "LC_MESSAGES", "LC_MONETARY", "LC_NAME", "LC_NUMERIC",
-	"LC_PAPER", "LC_TELEPHONE", "LC_TIME",
-}
-
-func resolveEnv(in Input) ([]Env, error) {
-	env := map[string]Env{}
-	set := func(from, value string, names ...string) {
-		for _, n := range names {
-			env[n] = Env{Name: n, Value: value, From: from}
-		}
-	}
-	set(FromFixed, strings.Join(append(slices.Clone(in.Facts.Local.ToolPath), searchPath), ":"), "PATH")
-	set(FromFixed, HomeDir, "HOME")
-	set(FromFixed, "sandbox", "USER", "LOGNAME")
-	set(FromFixed, "/bin/bash", "SHELL")
-	if in.Net == NetGated || in.Net == NetUnix {
-		addr, port := GateAddr, PortPlaceholder
-		if in.Net == NetUnix {
-			addr, port = RelayAddr, strconv.Itoa(RelayPort)
-		}
-		url := "http://" + addr + ":" + port
-		const direct = "localhost,127.0.0.1,::1"
-		// ALL_PROXY is what clients of websockets look at.
-		set(FromProxy, url, "HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy",
-			"npm_config_proxy", "npm_config_https_proxy", "PIP_PROXY")
-		set(FromProxy, direct, "NO_PROXY", "no_proxy", "npm_config_noproxy")
-		set(FromProxy, "1", "NODE_USE_ENV_PROXY")
-		set(FromProxy, "-Dhttp.proxyHost="+addr+" -Dhttp.proxyPort="+port+
-			" -Dhttps.proxyHost="+addr+" -Dhttps.proxyPort="+port+
-			" -Dhttp.nonProxyHosts=localhost|127.*|[::1]", "JAVA_TOOL_OPTIONS")
-	}
-	if in.ExtraCA {
-		set(FromCA, ExtraCA, "NODE_EXTRA_CA_CERTS")
-		bundle := CABundle
-		if in.Runtime == RuntimeLocal {
-			bundle = LocalCABundle
-		}
-		set(FromCA, bundle, "SSL_CERT_FILE", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT")
-	}
-	isSet := in.Facts.EnvSet
-	if isSet == nil {
-		isSet = func(string) bool { return false }
-	}
-	for _, n := range passedIfSet {
-		if isSet(n) {
-			set(FromHost, "", n)
-		}
-	}
-	var errs []error
-	for _, s := range in.Env {
-		name, value, constant := strings.Cut(s, "=")
-		old, taken := env[name]
-		switch {
-		case !validEnvName(name):
-			errs = append(errs, fmt.Errorf("env %s is not a variable's name; use NAME or NAME=value", Quote(name)))
-		case taken && old.From != FromHost && old.From != FromConstant:
-			errs = append(errs, fmt.Errorf("env %s is set by ai-sandbox itself; drop --env %s", name, name))
-		case constant && value == "":
-			errs = append(errs, fmt.Errorf("env %s has an empty value; give it one or drop it", name))
-		case constant && (!utf8.ValidString(value) || strings.ContainsRune(value, 0)):
-			errs = append(errs, fmt.Errorf("env %s has a value that is not valid UTF-8", name))
-		case constant:
-			set(FromConstant, value, name)
-		case !isSet(name):
-			errs = append(errs, fmt.Errorf("env %s is unset or empty here; set it, or drop --env %s", name, name))
-		default:
-			set(FromHost, "", name)
-		}
-	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	out := make([]Env, 0, len(env))
-	for _, e := range env {
-		out = append(out, e)
-	}
-	slices.SortFunc(out, func(a, b Env) int {
-		if c := fromOrder(a.From) - fromOrder(b.From); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
-	return out, nil
-}
-
-func fromOrder(from string) int {
-	return slices.Index([]string{FromFixed, FromHost, FromConstant, FromProxy, FromCA}, from)
-}
-
-func validEnvName(s string) bool {
-	if s == "" || s[0] >= '0' && s[0] <= '9' {
-		return false
-	}
-	for _, r := range s {
-		if r != '_' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') {
-			return false
-		}
-	}
-	return true
 }
 
 func unusual(p Policy, extraCA bool) []string {

@@ -83,6 +83,7 @@ func TestRender(t *testing.T) {
 	full.AllowPrivate = []Entry{entry(t, "127.0.0.1:5432")}
 	full.EphemeralHome, full.ExtraCA = true, true
 	full.Env = []string{"TOKEN", "GREETING=hello  \x07there", "MODE=fast"}
+	full.EnvFile, full.Token = []Secret{NewSecret("DB_PASSWORD", "x")}, "LC_SECRET"
 	none := plain()
 	none.Net, none.Harness, none.Command = NetNone, "", []string{"true"}
 	none.Allow = []Entry{entry(t, "api.example.com")}

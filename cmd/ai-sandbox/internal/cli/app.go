@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -42,15 +43,23 @@ type app struct {
 	// project is what a sandbox works in, where it isn't cwd, and workspace is
 	// the same where it was made for it.
 	project, workspace string
+	passed
 }
 
 // Main runs the program and returns its exit code. args are without the
 // program's name.
-func Main(ctx context.Context, args []string, env config.Environ, std Streams, engine Engine) int {
+func Main(ctx context.Context, args []string, env config.Environ, std Streams, engine Engine) (code int) {
 	a := &app{Streams: std, ctx: ctx, env: env, engine: engine, args: args}
+	defer func() {
+		// A mistake of ours must not be what tells a secret.
+		if p := recover(); p != nil {
+			fmt.Fprint(std.Err, a.text(fmt.Sprintf("ai-sandbox: error: this is a bug in ai-sandbox: %v\n%s", p, debug.Stack())))
+			code = exitFailed
+		}
+	}()
 	err := a.main(args)
 	if err != nil {
-		printError(std.Err, err)
+		printError(std.Err, err, a.text)
 	}
 	return ExitCode(err)
 }
@@ -207,9 +216,9 @@ func flagItems(c *cli.Context, use config.Use) []config.Item {
 }
 
 func (a *app) warnf(format string, args ...any) {
-	fmt.Fprintf(a.Err, "ai-sandbox: warning: %s\n", policy.Printable(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(a.Err, "ai-sandbox: warning: %s\n", policy.Printable(a.text(fmt.Sprintf(format, args...))))
 }
 
 func (a *app) notef(format string, args ...any) {
-	fmt.Fprintf(a.Err, "ai-sandbox: %s\n", policy.Printable(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(a.Err, "ai-sandbox: %s\n", policy.Printable(a.text(fmt.Sprintf(format, args...))))
 }

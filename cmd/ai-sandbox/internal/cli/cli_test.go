@@ -340,14 +340,14 @@ func TestRun(t *testing.T) {
 		}
 		err = a.start(inv, set, false)
 		if err != nil {
-			printError(&s.err, err)
+			printError(&s.err, err, a.text)
 		}
 		return ExitCode(err)
 	}
 	if code := run("pi", "-p", "hi"); code != 0 || s.ran == nil {
 		t.Fatalf("exit %d: %s", code, s.err.String())
 	}
-	if want := map[string]string{"TERM": "xterm", "TOKEN": "canary-4711"}; !reflect.DeepEqual(s.ran.Values, want) {
+	if want := map[string]policy.Secret{"TERM": policy.NewSecret("TERM", "xterm"), "TOKEN": policy.NewSecret("TOKEN", "canary-4711")}; !reflect.DeepEqual(s.ran.Values, want) {
 		t.Errorf("values %v", s.ran.Values)
 	}
 	if s.ran.Report != filepath.Join(s.project, "r.json") || s.ran.Facts.Project.Ino == 0 {

@@ -31,7 +31,7 @@ var doctorVerb = &verb{
 		facts = host.ProbeTools(facts, "")
 		verdicts := host.Doctor(facts, runtime)
 		if len(host.Problems(verdicts)) == 0 {
-			verdicts = append(verdicts, a.engine.Doctor(a.ctx, Machine{Facts: facts, Environ: a.env, Runtime: runtime, In: a.In, Out: a.Out, Err: a.Err})...)
+			verdicts = append(verdicts, a.engine.Doctor(a.ctx, Machine{Facts: facts, Environ: a.env, Runtime: runtime, In: a.In, Out: a.Out, Err: a.Err, Hide: a.text})...)
 		}
 		fmt.Fprint(a.Out, doctorText(verdicts))
 		if n := len(host.Problems(verdicts)); n > 0 {

@@ -66,6 +66,9 @@ type Machine struct {
 	In      *os.File
 	Out     io.Writer
 	Err     io.Writer
+	// Hide takes secrets out of words of ours, which go to Err as the command's
+	// own output does.
+	Hide func(string) string
 }
 
 // An ImageRequest is what the user says about the images.
@@ -95,7 +98,9 @@ type RunRequest struct {
 	Policy policy.Policy
 	Image  ImageRequest
 	// Values are the values of the variables that the policy passes by name.
-	Values map[string]string
+	Values map[string]policy.Secret
+	// Redact takes the secrets among them out of text; nil takes out nothing.
+	Redact *policy.Redactor
 	// Report is the absolute path of the report, or "".
 	Report string
 	// Hold: there is no command, and others are run in the sandbox.

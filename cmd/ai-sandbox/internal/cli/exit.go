@@ -51,23 +51,23 @@ func ExitCode(err error) int {
 }
 
 // printError writes an error for people: a line for each problem, what belongs to
-// it, and the hints.
-func printError(w io.Writer, err error) {
+// it, and the hints. hide takes secrets out.
+func printError(w io.Writer, err error, hide func(string) string) {
 	var exit *exitError
 	if errors.As(err, &exit) && exit.err == nil {
 		return
 	}
 	for _, e := range flatten(err) {
-		fmt.Fprintf(w, "ai-sandbox: error: %s\n", policy.Printable(e.Error()))
+		fmt.Fprintf(w, "ai-sandbox: error: %s\n", policy.Printable(hide(e.Error())))
 		var d interface{ Detail() []string }
 		if errors.As(e, &d) {
 			for _, line := range d.Detail() {
-				fmt.Fprintf(w, "  %s\n", policy.Printable(line))
+				fmt.Fprintf(w, "  %s\n", policy.Printable(hide(line)))
 			}
 		}
 		var h interface{ Hint() string }
 		if errors.As(e, &h) && h.Hint() != "" {
-			fmt.Fprintf(w, "ai-sandbox: hint: %s\n", policy.Printable(h.Hint()))
+			fmt.Fprintf(w, "ai-sandbox: hint: %s\n", policy.Printable(hide(h.Hint())))
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (a *app) prepare(flagLayer []config.Item, why purpose) (setup, error) {
 		return setup{}, err
 	}
 	s := setup{
-		Machine:  Machine{Facts: facts, Environ: a.env, Runtime: runtime, In: a.In, Out: a.Out, Err: a.Err},
+		Machine:  Machine{Facts: facts, Environ: a.env, Runtime: runtime, In: a.In, Out: a.Out, Err: a.Err, Hide: a.text},
 		settings: settings,
 		image: ImageRequest{
 			Base: settings.Text("base"), NodeVersion: settings.Text("node_version"), NodeMirror: settings.Text("node_mirror"),
@@ -163,7 +163,7 @@ func (a *app) machine() (Machine, error) {
 	if err := refuse(host.CheckProject(facts)); err != nil {
 		return Machine{}, err
 	}
-	return Machine{Facts: facts, Environ: a.env, In: a.In, Out: a.Out, Err: a.Err}, nil
+	return Machine{Facts: facts, Environ: a.env, In: a.In, Out: a.Out, Err: a.Err, Hide: a.text}, nil
 }
 
 // refuse is the error of all problems at once, or nil.

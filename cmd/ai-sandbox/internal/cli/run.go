@@ -41,7 +41,7 @@ func (a *app) run(inv Invocation, flagLayer []config.Item) error {
 			if !filepath.IsAbs(path) {
 				path = filepath.Join(a.cwd, path)
 			}
-			return errors.Join(err, a.engine.Refused(path, err))
+			return errors.Join(err, a.engine.Refused(path, errors.New(a.text(err.Error()))))
 		}
 	}
 	return err
@@ -64,6 +64,11 @@ func (a *app) start(inv Invocation, s setup, look bool) error {
 	if p.WorkdirNote != "" {
 		a.notef("the project is %s", p.WorkdirNote)
 	}
+	for _, e := range p.Env {
+		if e.From == policy.FromHarness {
+			a.notef("%s is passed to %s, which needs it", e.Name, p.Harness)
+		}
+	}
 	code, err := a.engine.Run(a.ctx, req)
 	switch {
 	case err == nil && code == 0:
@@ -76,13 +81,7 @@ func (a *app) start(inv Invocation, s setup, look bool) error {
 
 // request is the run of a policy.
 func (a *app) request(s setup, p policy.Policy) RunRequest {
-	req := RunRequest{Machine: s.Machine, Policy: p, Image: s.image, Values: map[string]string{}}
-	for _, e := range p.Env {
-		if e.From == policy.FromHost {
-			req.Values[e.Name] = a.env[e.Name]
-		}
-	}
-	return req
+	return RunRequest{Machine: s.Machine, Policy: p, Image: s.image, Values: a.values, Redact: a.redact}
 }
 
 // policy decides what the run may do.
@@ -111,6 +110,11 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 	}
 	var errs []error
 	var err error
+	in.Token = h.Token
+	if in.EnvFile, err = a.readEnvFiles(s); err != nil {
+		errs = append(errs, err)
+	}
+	a.hide(in.Env, in.EnvFile, h.Token != "")
 	if in.GateName == "" || in.Runtime != policy.RuntimeLocal { // else it is refused below
 		if in.Allow, in.AllowPrivate, err = a.lists(s, in.Net, in.GateName); err != nil {
 			errs = append(errs, err)
@@ -135,6 +139,9 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 		in.Image = plan.Image
 	}
 	p, err := policy.Resolve(in)
+	if err == nil {
+		err = a.settle(p, s, in.EnvFile)
+	}
 	if err != nil {
 		errs = append(errs, err)
 	}
@@ -261,6 +268,7 @@ func (a *app) lists(s setup, net, gate string) (allow, private []policy.Entry, e
 // print writes what was asked for to stdout.
 func (a *app) print(s setup, req RunRequest, plan ImagePlan) error {
 	var out strings.Builder
+	req.Policy = req.Policy.Redacted(a.redact)
 	format := s.settings.Text("print_policy")
 	dry := s.settings.Bool("dry_run")
 	if format == "json" {

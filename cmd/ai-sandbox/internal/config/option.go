@@ -93,6 +93,8 @@ var Options = []Option{
 		Usage: "use the gate that \"gate up NAME\" made, with its list"},
 	{Key: "env", Kind: List, Widens: variables, Use: UseStart, Topic: "environment", Arg: "NAME",
 		Usage: "pass the variable NAME; NAME=VALUE sets a public constant that printouts show, so not for secrets; repeat for more"},
+	{Key: "env_file", Kind: List, Source: InFile | InEnv | InFlag, Use: UseStart, Topic: "environment", Arg: "FILE",
+		Usage: "pass the variables of FILE, which hold secrets: lines NAME=value in a file that you alone can read; repeat for more"},
 	{Key: "ephemeral_home", Kind: Bool, Default: "false", Widens: tightTo("true", "false"), Use: UseStart, Topic: "environment",
 		Usage: "a home that ends with the run, not the project's own"},
 	{Key: "fs", Default: "rw", Values: []string{"rw", "ro"}, Widens: tightTo("ro", "rw"), Use: UseStart, Topic: "files", Arg: "MODE",

@@ -88,10 +88,10 @@ func planned(p imagebuild.Plan) policy.Image {
 
 // say prints lines for people. What is in them may come from a registry, a gate's
 // log or a file's name: no escape code gets to the terminal.
-func say(w io.Writer) func(string, ...any) {
+func say(m cli.Machine) func(string, ...any) {
 	return func(format string, a ...any) {
-		for line := range strings.Lines(fmt.Sprintf(format, a...)) {
-			fmt.Fprintln(w, "ai-sandbox: "+policy.Printable(strings.TrimSuffix(line, "\n")))
+		for line := range strings.Lines(m.Hide(fmt.Sprintf(format, a...))) {
+			fmt.Fprintln(m.Err, "ai-sandbox: "+policy.Printable(strings.TrimSuffix(line, "\n")))
 		}
 	}
 }
@@ -118,7 +118,7 @@ func manager(m cli.Machine) (*session.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &session.Manager{Store: st, RuntimeDir: m.Facts.Dirs.Runtime(), StateDir: m.Facts.Dirs.State, Say: say(m.Err)}, nil
+	return &session.Manager{Store: st, RuntimeDir: m.Facts.Dirs.Runtime(), StateDir: m.Facts.Dirs.State, Say: say(m)}, nil
 }
 
 // serviceEnv is what a podman service that we start gets of the caller's
@@ -194,7 +194,7 @@ func (e *engine) ensure(ctx context.Context, m cli.Machine, r cli.ImageRequest, 
 	if err != nil {
 		return imagebuild.Plan{}, err
 	}
-	p := newProgress(m.Err)
+	p := newProgress(m)
 	defer p.close()
 	return req.Ensure(ctx, c, imagebuild.Options{
 		Rebuild: rebuild, Say: p.say, Step: p.step, Download: p.download,
@@ -243,7 +243,7 @@ func (e *engine) run(ctx context.Context, r cli.RunRequest) (int, error) {
 		}
 	}
 	rep, err := e.runSession(ctx, r, signals, nil)
-	summary(say(r.Err), rep, r.Policy.Net.GateName)
+	summary(say(r.Machine), rep, r.Policy.Net.GateName)
 	if report != nil {
 		// Who asked for a report would take its absence for something else.
 		if werr := report.write(rep); werr != nil {
@@ -280,7 +280,7 @@ func (e *engine) runSession(ctx context.Context, r cli.RunRequest, signals <-cha
 		return fail(err)
 	}
 	req := session.Request{
-		Policy: r.Policy, Values: r.Values,
+		Policy: r.Policy, Values: r.Values, Redact: r.Redact,
 		Project: spec.Bind{Target: r.Policy.Workdir, Dev: r.Facts.Project.Dev, Ino: r.Facts.Project.Ino},
 		Streams: backend.Streams{Stdin: r.In, Stdout: r.Out, Stderr: r.Err},
 		Signals: signals, Start: e.start,

@@ -13,6 +13,7 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 	"golang.org/x/term"
 
+	"ai-sandbox/cmd/ai-sandbox/internal/cli"
 	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
 	"ai-sandbox/image"
 	"ai-sandbox/image/registry"
@@ -22,20 +23,21 @@ import (
 // A progress writes lines, and a bar where there is a terminal to draw it on.
 type progress struct {
 	w        io.Writer
+	lines    func(string, ...any)
 	terminal bool
 	bars     *mpb.Progress
 	bar      *mpb.Bar
 	told     bool
 }
 
-func newProgress(w io.Writer) *progress {
-	f, ok := w.(*os.File)
-	return &progress{w: w, terminal: ok && term.IsTerminal(int(f.Fd()))}
+func newProgress(m cli.Machine) *progress {
+	f, ok := m.Err.(*os.File)
+	return &progress{w: m.Err, lines: say(m), terminal: ok && term.IsTerminal(int(f.Fd()))}
 }
 
 func (p *progress) say(format string, a ...any) {
 	p.close()
-	say(p.w)(format, a...)
+	p.lines(format, a...)
 }
 
 func (p *progress) step(ref string, s imagebuild.Step) {
@@ -47,7 +49,7 @@ func (p *progress) download(name string, done, total int64) {
 	if !p.terminal {
 		if !p.told {
 			p.told = true
-			say(p.w)("fetching %s", policy.Printable(name))
+			p.lines("fetching %s", policy.Printable(name))
 		}
 		return
 	}

@@ -61,16 +61,21 @@ func (e *engine) newSandbox(mc cli.Machine, workspace bool) (cli.Sandbox, error)
 // startSandbox owns a sandbox until it has ended.
 func (e *engine) startSandbox(ctx context.Context, sb *session.Sandbox, r cli.RunRequest, signals <-chan os.Signal) (int, error) {
 	r.In, r.Out = nil, sb.Log
+	// Here the output is at rest: no secret gets into it. Each stream is one, and
+	// both together are another.
+	sb.Log.Hide(r.Redact)
+	stdout, stderr := r.Redact.Writer(sb.Log), r.Redact.Writer(sb.Log)
 	begun := false
 	rep, err := e.runSession(ctx, r, signals, func(req *session.Request) {
 		begun = true // from now on it is the session's
 		req.Sandbox, req.Hold, req.Ready = sb, r.Hold, func(h session.Handle) error { return told(h, sb) }
-		req.Streams = backend.Streams{Stdout: sb.Log, Stderr: sb.Log}
+		req.Streams = backend.Streams{Stdout: stdout, Stderr: stderr}
 	})
+	err = errors.Join(err, stdout.Close(), stderr.Close(), sb.Log.Flush())
 	if !begun {
 		err = errors.Join(err, sb.Discard())
 	}
-	summary(say(r.Err), rep, r.Policy.Net.GateName)
+	summary(say(r.Machine), rep, r.Policy.Net.GateName)
 	return rep.ExitCode, err
 }
 

@@ -25,6 +25,9 @@ type Harness struct {
 	About string
 	// Package and Version are what npm installs it from; "" when npm has none.
 	Package, Version string
+	// Token is the variable that the program reads its access token from, passed
+	// on where it is set; "" for a program whose login is in a file.
+	Token string
 	// Skip makes the program work without asking for permission.
 	Skip Skip
 	// Verbs are first arguments that are commands of the program itself (mcp,
@@ -66,7 +69,8 @@ var Table = []Harness{
 	{
 		Name: "pi", Command: []string{"pi"}, About: "the pi coding agent (default)",
 		Package: "@earendil-works/pi-coding-agent", Version: "1.6.0",
-		dir: ".pi", credential: ".pi/agent/auth.json", transcripts: piTranscripts, seeds: piSeeds,
+		Token: "AI_API_TOKEN",
+		dir:   ".pi", credential: ".pi/agent/auth.json", transcripts: piTranscripts, seeds: piSeeds,
 		dangers: "extensions, skills, MCP servers and the commands that auth.json may name",
 	},
 	{

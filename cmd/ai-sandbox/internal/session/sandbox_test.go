@@ -115,7 +115,7 @@ func supervise(conf string) int {
 		be.Fail[s.Fail] = errors.New("planted")
 	}
 	_, err = m.Run(context.Background(), be, Request{
-		Policy: p, Values: map[string]string{"TERM": "dumb", "TOKEN": "canary"}, Project: spec.Bind{Dev: id.Dev, Ino: id.Ino},
+		Policy: p, Values: map[string]policy.Secret{"TERM": policy.NewSecret("TERM", "dumb"), "TOKEN": policy.NewSecret("TOKEN", "canary")}, Project: spec.Bind{Dev: id.Dev, Ino: id.Ino},
 		Hold: true, Sandbox: sb, Signals: signals, Start: time.Now(), Streams: backend.Streams{Stdout: sb.Log, Stderr: sb.Log},
 		Ready: func(h Handle) error {
 			if s.Deny {

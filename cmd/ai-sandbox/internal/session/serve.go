@@ -133,7 +133,7 @@ func (s *execServer) accept() {
 func (s *execServer) client(conn *net.UnixConn) {
 	refuse := func(err error) {
 		if _, werr := conn.Write([]byte{refusedByte}); werr == nil {
-			_ = spec.WriteFrame(conn, toClient{Refused: err.Error()})
+			_ = spec.WriteFrame(conn, toClient{Refused: s.r.req.Redact.Text(err.Error())})
 		}
 	}
 	if err := checkPeer(conn, os.Getuid()); err != nil {
@@ -202,6 +202,7 @@ func (s *execServer) attend(conn *net.UnixConn, e *execution) {
 			e.letGo()
 			// A client that is gone has its own loss.
 			if st.Exited != nil {
+				st.Exited.Error = s.r.req.Redact.Text(st.Exited.Error)
 				_ = spec.WriteFrame(conn, toClient{Exited: st.Exited})
 				return
 			}

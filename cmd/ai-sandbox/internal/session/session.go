@@ -70,7 +70,10 @@ type Terminal interface {
 type Request struct {
 	Policy policy.Policy
 	// Values are the values of the variables that the policy passes by name.
-	Values map[string]string
+	Values map[string]policy.Secret
+	// Redact takes the secrets among them out of what is written down and told;
+	// nil takes out nothing.
+	Redact *policy.Redactor
 	// Project is the identity of the project directory when the policy was
 	// decided.
 	Project spec.Bind
@@ -177,6 +180,7 @@ func (m *Manager) Run(ctx context.Context, be backend.Backend, req Request) (rep
 	if err != nil && r.report.Reason == "" {
 		r.report.Reason = err.Error()
 	}
+	r.report = r.report.redacted(req.Redact)
 	if req.Sandbox != nil {
 		err = errors.Join(err, r.ended())
 	}
@@ -622,12 +626,12 @@ func (r *run) sealed(b backend.Sandbox, port uint16) (*spec.Spec, error) {
 
 // environ is the command's environment, with the values that the policy only
 // names.
-func environ(list []policy.Env, values map[string]string) []string {
+func environ(list []policy.Env, values map[string]policy.Secret) []string {
 	out := make([]string, 0, len(list))
 	for _, e := range list {
 		v := e.Value
-		if e.From == policy.FromHost {
-			v = values[e.Name]
+		if e.Passed() {
+			v = values[e.Name].Reveal()
 		}
 		out = append(out, e.Name+"="+v)
 	}

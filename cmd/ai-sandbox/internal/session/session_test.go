@@ -79,7 +79,7 @@ func (e *env) run(t *testing.T, net string) (Report, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	return e.m.Run(ctx, e.be, Request{
-		Policy: p, Values: map[string]string{"TOKEN": "multi\nline"}, Streams: backend.Streams{Stdout: io.Discard, Stderr: io.Discard},
+		Policy: p, Values: map[string]policy.Secret{"TOKEN": policy.NewSecret("TOKEN", "multi\nline")}, Streams: backend.Streams{Stdout: io.Discard, Stderr: io.Discard},
 		Signals: e.signals, Start: time.Now(), Project: spec.Bind{Dev: 1, Ino: 2},
 	})
 }

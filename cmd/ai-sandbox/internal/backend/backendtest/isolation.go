@@ -52,7 +52,7 @@ func environment(b *bench) {
 	o := b.fine(b.run([]string{"env", "-0"}, func(in *policy.Input, r *session.Request) {
 		in.Env = append(slices.Clone(in.Env), "TOKEN", "PLAIN=a b")
 		in.Facts.EnvSet = func(name string) bool { return name == "TOKEN" }
-		r.Values = map[string]string{"TOKEN": "two\nlines"}
+		r.Values = map[string]policy.Secret{"TOKEN": policy.NewSecret("TOKEN", "two\nlines")}
 		in.Command = []string{"env", "-0"}
 		p, err := policy.Resolve(*in)
 		if err != nil {
@@ -61,7 +61,7 @@ func environment(b *bench) {
 		for _, e := range p.Env {
 			v := e.Value
 			if e.From == policy.FromHost {
-				v = r.Values[e.Name]
+				v = r.Values[e.Name].Reveal()
 			}
 			want = append(want, e.Name+"="+v)
 		}

@@ -1,0 +1,148 @@
+// The values that a run passes on to its command, and hiding them in everything
+// that is said. The command's own output is the user's, and stays as it is.
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/config"
+	"ai-sandbox/cmd/ai-sandbox/internal/harness"
+	"ai-sandbox/cmd/ai-sandbox/internal/host"
+	"ai-sandbox/policy"
+)
+
+// passed is what is known of the values.
+type passed struct {
+	// redact hides them; settled: the settings have said which they are.
+	redact  *policy.Redactor
+	settled bool
+	// values are those of the policy's variables that it does not hold.
+	values map[string]policy.Secret
+	// files are the env_files, each with its path as it was given.
+	files []envFile
+}
+
+type envFile struct {
+	host.SecretFile
+	path string
+}
+
+// text hides secrets in what is about to be shown.
+func (a *app) text(s string) string {
+	if !a.settled {
+		// Something went wrong early: better one too many.
+		a.hide(a.named(), nil, true)
+	}
+	return a.redact.Text(s)
+}
+
+// hide learns the secrets: the variables that --env names, those of env_files,
+// and the harnesses' tokens.
+func (a *app) hide(env []string, files []policy.Secret, tokens bool) {
+	var list []policy.Secret
+	for _, name := range env {
+		if !strings.Contains(name, "=") {
+			list = append(list, policy.NewSecret(name, a.env[name]))
+		}
+	}
+	for _, h := range harness.Table {
+		if tokens && h.Token != "" {
+			list = append(list, policy.NewSecret(h.Token, a.env[h.Token]))
+		}
+	}
+	a.redact, a.settled = policy.NewRedactor(append(list, files...)), true
+}
+
+// named are the variables that the command line and AISB_ENV may name, read
+// without a judgement.
+func (a *app) named() []string {
+	names := strings.Fields(a.env["AISB_ENV"])
+	for i, arg := range a.args {
+		switch v, ok := strings.CutPrefix(arg, "--env="); {
+		case arg == "--":
+			return names
+		case ok:
+			names = append(names, v)
+		case arg == "--env" && i+1 < len(a.args):
+			names = append(names, a.args[i+1])
+		}
+	}
+	return names
+}
+
+// readEnvFiles reads what env_file names. Of the same name in two of them, the
+// later counts.
+func (a *app) readEnvFiles(s setup) ([]policy.Secret, error) {
+	var out []policy.Secret
+	var errs []error
+	a.files = nil
+	for _, it := range s.settings["env_file"] {
+		path := it.Value
+		if rest, ok := strings.CutPrefix(path, "~/"); ok {
+			path = filepath.Join(s.Facts.Home, rest)
+		}
+		typed := strings.HasPrefix(it.Origin, "--") || strings.HasPrefix(it.Origin, config.EnvPrefix)
+		if !filepath.IsAbs(path) {
+			if !typed {
+				errs = append(errs, fmt.Errorf("env_file %s is not an absolute path (from %s); begin it with / or ~/", quote(it.Value), it.Origin))
+				continue
+			}
+			path = filepath.Join(a.cwd, path)
+		}
+		f, err := host.ReadSecretFile("env_file", path, policy.MaxEnvFile)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		a.files = append(a.files, envFile{f, path})
+		list, err := policy.ParseEnvFile(quote(path), f.Data)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		for _, secret := range list {
+			out = slices.DeleteFunc(out, func(o policy.Secret) bool { return o.Name() == secret.Name() })
+			out = append(out, secret)
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// settle looks up the values of the policy's variables, and refuses what can't be
+// passed on or hidden, and an env_file that a sandbox can write.
+func (a *app) settle(p policy.Policy, s setup, files []policy.Secret) error {
+	a.values = map[string]policy.Secret{}
+	for _, e := range p.Env {
+		if e.Passed() && e.From != policy.FromFile {
+			a.values[e.Name] = policy.NewSecret(e.Name, a.env[e.Name])
+		}
+	}
+	for _, f := range files {
+		a.values[f.Name()] = f
+	}
+	var secrets []policy.Secret
+	for _, e := range p.Env {
+		if e.Secret {
+			secrets = append(secrets, a.values[e.Name])
+		}
+	}
+	a.redact = policy.NewRedactor(secrets)
+	errs := []error{p.CheckSecrets(a.values)}
+	// Where this sandbox or another one writes.
+	dirs := []string{p.Project, s.Facts.Dirs.State, s.Facts.Dirs.Store}
+	for _, m := range p.Mounts {
+		if m.Kind == policy.KindBind && !m.ReadOnly {
+			dirs = append(dirs, m.Source)
+		}
+	}
+	for _, f := range a.files {
+		if d := f.Within(dirs); d != "" {
+			errs = append(errs, fmt.Errorf("env_file %s lies in %s or leads through it, where a sandbox writes; keep it elsewhere", quote(f.path), quote(d)))
+		}
+	}
+	return errors.Join(errs...)
+}

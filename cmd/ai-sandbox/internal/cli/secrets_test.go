@@ -1,0 +1,187 @@
+package cli
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/config"
+)
+
+const canary = "canary-4711-Xyz"
+
+// secretStage has a secret in the environment and another one in a file.
+func secretStage(t *testing.T) (s *stage, file string) {
+	t.Helper()
+	s = newStage(t)
+	s.env["TOKEN"] = canary
+	s.env["AI_API_TOKEN"] = "tok-" + canary
+	file = filepath.Join(s.env["HOME"], "secrets")
+	s.write(file, "FILED=\"filed-"+canary+"\"\n")
+	return s, file
+}
+
+// A printout names every variable, and shows no value of a secret one, also where
+// the command line holds it.
+func TestPrintoutsHideSecrets(t *testing.T) {
+	s, file := secretStage(t)
+	basic := base64.StdEncoding.EncodeToString([]byte("user:" + canary))
+	s.engine.DryRun = func(r RunRequest) ([]Section, error) {
+		return []Section{{"x", strings.Join(r.Policy.Command, " ")}}, nil
+	}
+	for _, flag := range []string{"--print-policy", "--print-policy=json", "--dry-run"} {
+		if code := s.do(flag, "--env", "TOKEN", "--env-file", file, "--env", "PUBLIC=of all", "pi", "-p", "curl -u x:"+canary, "Basic "+basic, "filed-"+canary); code != 0 {
+			t.Fatalf("%d: %s", code, s.err.String())
+		}
+		out := s.out.String() + s.err.String()
+		if strings.Contains(out, canary) || strings.Contains(out, basic) {
+			t.Errorf("%s shows a value: %s", flag, out)
+		}
+		for _, want := range []string{"TOKEN", "FILED", "AI_API_TOKEN", "of all", "x:[TOKEN]", "[FILED]"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s shows no %q: %s", flag, want, out)
+			}
+		}
+	}
+	// A command of the user's own gets no token that it did not ask for.
+	if s.do("--print-policy", "--", "pi"); strings.Contains(s.out.String(), "AI_API_TOKEN") {
+		t.Error(s.out.String())
+	}
+}
+
+// An error hides them at whatever point the run ends, and so does the report of a
+// run that was refused.
+func TestErrorsHideSecrets(t *testing.T) {
+	s, file := secretStage(t)
+	var reason string
+	s.engine.Refused = func(_ string, err error) error { reason = err.Error(); return nil }
+	for _, args := range [][]string{
+		{"--env", "TOKEN", "--net", canary, "pi"},                           // before the settings are known
+		{"up", "--env=TOKEN", "--no-such-" + canary},                        // before anything is
+		{"--env-file", file, "--env", "TOKEN", "--gate", canary, "pi"},      // by the engine
+		{"--env", "TOKEN", "--", "x", canary + "\xff"},                      // by the policy
+		{"--env-file", file, "--", "x", "filed-" + canary + "\xff"},         // likewise
+		{"--env-file", file, "pi", "tok-" + canary + "\xff"},                // likewise
+		{"--env", "TOKEN", "--allow", "https://x:" + canary + "@b/c", "pi"}, // by the list
+	} {
+		if args[0] != "up" {
+			args = append([]string{"--print-policy"}, args...) // this machine may be anything
+		}
+		if code := s.do(args...); code == 0 || strings.Contains(s.err.String()+s.out.String(), canary) || !strings.Contains(s.err.String(), "]") {
+			t.Errorf("%q: %d: %s", args, code, s.err.String())
+		}
+	}
+	if s.do("--report", "r.json", "--env", "TOKEN", "--net", canary, "pi"); !strings.Contains(reason, `net "[TOKEN]" is unknown`) {
+		t.Errorf("the report has %q", reason)
+	}
+}
+
+// What the engine says, fails with or dies of is hidden too.
+func TestRunHidesSecrets(t *testing.T) {
+	s, file := secretStage(t)
+	start := func() (err error) {
+		s.err.Reset()
+		a := &app{Streams: Streams{Out: &s.out, Err: &s.err}, ctx: context.Background(), env: s.env, engine: s.engine, cwd: s.project}
+		set, err := a.prepare([]config.Item{{Key: "env", Value: "TOKEN", Origin: "--env"}, {Key: "env_file", Value: file, Origin: "--env-file"}}, forLook)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inv, err := Split([]string{"pi"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err = a.start(inv, set, false); err != nil {
+			printError(&s.err, err, a.text)
+		}
+		return err
+	}
+	var got RunRequest
+	s.engine.Run = func(_ context.Context, r RunRequest) (int, error) {
+		got = r
+		fmt.Fprint(r.Err, r.Hide("podman said "+canary))
+		return 0, fmt.Errorf("podman: %w", errors.New("exec https://u:"+canary+"@h/ failed"))
+	}
+	if err := start(); err == nil || strings.Contains(s.err.String(), canary) || strings.Count(s.err.String(), "[TOKEN]") != 2 {
+		t.Error(s.err.String())
+	}
+	if !strings.Contains(s.err.String(), "ai-sandbox: AI_API_TOKEN is passed to pi, which needs it\n") {
+		t.Errorf("the token is not told: %s", s.err.String())
+	}
+	for name, want := range map[string]string{"TOKEN": canary, "FILED": "filed-" + canary, "AI_API_TOKEN": "tok-" + canary, "TERM": "xterm"} {
+		if got.Values[name].Reveal() != want {
+			t.Errorf("%s is %q", name, got.Values[name].Reveal())
+		}
+	}
+	if text := fmt.Sprintf("%+v %#v", got.Values, got.Policy); strings.Contains(text, canary) {
+		t.Errorf("printed by accident: %s", text)
+	}
+	// A bug of ours.
+	s.engine.Image = func(ImageRequest) (ImagePlan, error) { panic("at " + canary) }
+	if code := s.do("--print-policy", "--env", "TOKEN", "pi"); code != 125 || strings.Contains(s.err.String(), canary) ||
+		!strings.Contains(s.err.String(), "this is a bug in ai-sandbox: at [TOKEN]\n") || !strings.Contains(s.err.String(), "secrets_test.go") {
+		t.Errorf("%d: %s", code, s.err.String())
+	}
+}
+
+// An env_file is the user's alone, and nothing that a sandbox writes leads to it.
+func TestEnvFileRefused(t *testing.T) {
+	s, file := secretStage(t)
+	link := filepath.Join(s.project, "link")
+	if err := os.Symlink(file, link); err != nil {
+		t.Fatal(err)
+	}
+	inside := filepath.Join(s.project, ".env")
+	s.write(inside, "A=of the agent's\n")
+	state := filepath.Join(s.env["XDG_STATE_HOME"], "ai-sandbox", "homes", "x", "env")
+	s.write(state, "A=of another agent's\n")
+	open := filepath.Join(s.env["HOME"], "open")
+	s.write(open, "A=1\n")
+	if err := os.Chmod(open, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	bad := filepath.Join(s.env["HOME"], "bad")
+	s.write(bad, "# mine\nA=good enough\n"+canary+"\nB= \n")
+	const keep = ", where a sandbox writes; keep it elsewhere"
+	for _, tc := range [][2]string{
+		{inside, "env_file " + inside + " lies in " + s.project + " or leads through it" + keep},
+		{link, "env_file " + link + " lies in " + s.project + " or leads through it" + keep},
+		{".env", "env_file " + inside + " lies in " + s.project},
+		{state, "env_file " + state + " lies in " + filepath.Join(s.env["XDG_STATE_HOME"], "ai-sandbox")},
+		{open, "env_file " + open + " is open to other users (mode 0644); shut it with: chmod 600 " + open},
+		{"~/none", "env_file " + filepath.Join(s.env["HOME"], "none") + " does not exist"},
+		{bad, "env_file " + bad + ":3: the line has no \"=\""},
+		{bad, "env_file " + bad + ":4: B has a blank"},
+	} {
+		if code := s.do("--print-policy", "--env-file", tc[0], "pi"); code != 125 || !strings.Contains(s.err.String(), tc[1]) || strings.Contains(s.err.String(), canary) {
+			t.Errorf("%s: %d: %s, not %s", tc[0], code, s.err.String(), tc[1])
+		}
+	}
+	// The file's own key has to say where it is, wherever ai-sandbox is started.
+	s.write(s.config, "env_file = secrets\n")
+	if s.do("--print-policy", "pi"); !strings.Contains(s.err.String(), "env_file secrets is not an absolute path (from "+s.config+":1); begin it with / or ~/") {
+		t.Error(s.err.String())
+	}
+	// Of a name in two files, the later counts.
+	second := filepath.Join(s.env["HOME"], "second")
+	s.write(second, "FILED=the second one\nOTHER=another one\n")
+	s.write(s.config, "env_file = ~/secrets\n")
+	if code := s.do("--print-policy", "--env-file", "../second", "--", "x", "the second one", "filed-"+canary); code != 0 || !strings.Contains(s.out.String(), "x [FILED] filed-"+canary) {
+		t.Errorf("%d: %s%s", code, s.out.String(), s.err.String())
+	}
+	// Refused before anything starts, by name.
+	s.env["SHORT"] = "abc"
+	for arg, want := range map[string]string{
+		"SHORT": "env SHORT has a value shorter than 8 bytes", "NOPE": "env NOPE is unset or empty here; set it, or drop --env NOPE",
+		"PWD_OF": "env PWD_OF has a value that also stands in a path",
+	} {
+		s.env["PWD_OF"] = s.project
+		if code := s.do("--print-policy", "--env", arg, "pi"); code != 125 || !strings.Contains(s.err.String(), want) || strings.Contains(s.err.String(), "abc") {
+			t.Errorf("%s: %d: %s", arg, code, s.err.String())
+		}
+	}
+}
