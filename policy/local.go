@@ -14,15 +14,16 @@ import (
 // localMounts lists everything that is seen in a jail, parents before what is
 // mounted below them. The root is an empty tmpfs that ends read-only: what is
 // not listed is not there.
-func localMounts(in Input, workdir, home string) []Mount {
+func localMounts(in Input, workdir, home string, limits Limits) []Mount {
 	f := in.Facts
+	tmp, varTmp := tmpSizes(limits.DiskBytes.Value)
 	out := slices.Clone(f.Local.System)
 	out = append(out,
 		Mount{Kind: KindProc, Target: "/proc", ReadOnly: true, Why: "the sandbox's own processes"},
 		Mount{Kind: KindDev, Target: "/dev", ReadOnly: true, Why: "null, zero, full, random, urandom, tty and terminals of its own"},
 		Mount{Kind: KindTmpfs, Target: "/dev/shm", SizeBytes: 64 * mib, Mode: "1777", Why: "shared memory"},
-		Mount{Kind: KindTmpfs, Target: "/tmp", SizeBytes: 2048 * mib, Mode: "1777", Why: "temporary files"},
-		Mount{Kind: KindTmpfs, Target: "/var/tmp", SizeBytes: 1024 * mib, Mode: "1777", Why: "temporary files"},
+		Mount{Kind: KindTmpfs, Target: "/tmp", SizeBytes: tmp, Mode: "1777", Why: "temporary files"},
+		Mount{Kind: KindTmpfs, Target: "/var/tmp", SizeBytes: varTmp, Mode: "1777", Why: "temporary files"},
 		file("/etc/passwd", users(), "the sandbox's own users"),
 		file("/etc/group", groups(), "the sandbox's own groups"),
 		file("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n", "loopback only"),

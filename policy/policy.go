@@ -89,6 +89,7 @@ type Policy struct {
 	Home        Home    `json:"home"`
 	Env         []Env   `json:"env"`
 	Net         Net     `json:"net"`
+	Limits      Limits  `json:"limits"`
 	// Capabilities are the ones that the entrypoint holds until it has
 	// installed the ruleset; the command never has any.
 	Capabilities []string `json:"entrypoint_capabilities"`

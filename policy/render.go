@@ -160,6 +160,7 @@ func (p Policy) Text() string {
 
 	b.WriteString("\n")
 	b.ruleset(p)
+	b.limits(p.Limits)
 
 	b.WriteString("\nenvironment; no other variable enters\n")
 	for _, e := range p.Env {

@@ -49,6 +49,8 @@ type Facts struct {
 	SELinux bool
 	// EnvSet tells whether the caller's environment has a value for a name.
 	EnvSet func(name string) bool
+	// Limits are what can hold a limit here.
+	Limits LimitFacts
 	// Local is what the local runtime stands on; it takes no other.
 	Local LocalFacts
 }
@@ -101,6 +103,7 @@ type Input struct {
 	EphemeralHome bool
 	// ExtraCA is set when the image carries a CA of the user's.
 	ExtraCA bool
+	Limits  LimitInputs
 	// Env holds "NAME", to pass by name, and "NAME=value", a public constant.
 	// A later entry of the same name wins. EnvFile are the variables of files.
 	Env     []string
@@ -141,6 +144,10 @@ func Resolve(in Input) (Policy, error) {
 	if err != nil {
 		errs = append(errs, err)
 	}
+	limits, err := resolveLimits(in.Limits, in.Facts.Limits)
+	if err != nil {
+		errs = append(errs, err)
+	}
 	if len(errs) > 0 {
 		return Policy{}, errors.Join(errs...)
 	}
@@ -168,16 +175,17 @@ func Resolve(in Input) (Policy, error) {
 		Home:        home,
 		Env:         env,
 		// A Net of mode none keeps no list: nothing is allowed.
-		Net: Net{Mode: in.Net, Allow: []Entry{}},
+		Net:    Net{Mode: in.Net, Allow: []Entry{}},
+		Limits: limits,
 	}
 	if local {
 		p.Isolation = IsolationProcess
 		p.Capabilities = []string{}
-		p.Mounts = localMounts(in, workdir, home.Volume)
+		p.Mounts = localMounts(in, workdir, home.Volume, limits)
 	} else {
 		p.Image = &in.Image
 		p.Capabilities = []string{"NET_ADMIN", "SETGID", "SETPCAP", "SETUID"}
-		p.Mounts = mounts(in, workdir, home.Volume)
+		p.Mounts = mounts(in, workdir, home.Volume, limits)
 	}
 	if in.Net == NetGated || in.Net == NetUnix {
 		p.Net.Engine = in.Engine
@@ -339,8 +347,9 @@ const (
 
 // mounts lists everything that is mounted, in the order of their targets. What
 // is writable inside is here and nowhere else: the root file system is read-only.
-func mounts(in Input, workdir, home string) []Mount {
+func mounts(in Input, workdir, home string, limits Limits) []Mount {
 	f := in.Facts
+	tmp, varTmp := tmpSizes(limits.DiskBytes.Value)
 	out := []Mount{
 		{Kind: KindBind, Source: f.Project, Target: workdir, ReadOnly: in.ReadOnly, Relabel: f.SELinux, Why: WhyProject},
 		{Kind: KindVolume, Source: home, Target: HomeDir, Why: WhyHome},
@@ -352,8 +361,8 @@ func mounts(in Input, workdir, home string) []Mount {
 	}
 	out = append(out, channels(in)...)
 	out = append(out,
-		Mount{Kind: KindTmpfs, Target: "/tmp", SizeBytes: 2048 * mib, Mode: "1777", Why: "temporary files"},
-		Mount{Kind: KindTmpfs, Target: "/var/tmp", SizeBytes: 1024 * mib, Mode: "1777", Why: "temporary files"},
+		Mount{Kind: KindTmpfs, Target: "/tmp", SizeBytes: tmp, Mode: "1777", Why: "temporary files"},
+		Mount{Kind: KindTmpfs, Target: "/var/tmp", SizeBytes: varTmp, Mode: "1777", Why: "temporary files"},
 	)
 	return append(out, in.Binds...)
 }

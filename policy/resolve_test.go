@@ -46,7 +46,9 @@ func plain() Input {
 			EnvSet: func(n string) bool {
 				return slices.Contains([]string{"TERM", "LANG", "LC_CTYPE", "TOKEN", "LC_SECRET"}, n)
 			},
+			Limits: LimitFacts{Memory: Enforcement{By: ByCgroup}, CPUs: Enforcement{By: ByCgroup}, Pids: Enforcement{By: ByCgroup}},
 		},
+		Limits:  LimitInputs{Pids: LimitInput{Text: "4096"}, Disk: LimitInput{Text: "3g"}},
 		Runtime: RuntimePodman, Harness: "pi", Command: []string{"pi"}, Net: NetGated,
 		Image: Image{
 			Ref: "localhost/ai-sandbox:0123456789ab", BaseRef: "docker.io/library/debian:trixie-slim",
@@ -81,6 +83,10 @@ func TestRender(t *testing.T) {
 	full.Image.BaseDigest = ""
 	full.Allow = []Entry{entry(t, "api.example.com"), entry(t, "*.example.org"), entry(t, "192.0.2.0/24:8443")}
 	full.AllowPrivate = []Entry{entry(t, "127.0.0.1:5432")}
+	full.Limits = LimitInputs{
+		Memory: LimitInput{"2g", "--memory"}, CPUs: LimitInput{"1.5", "--cpus"}, Pids: LimitInput{"100", "--pids"},
+		Time: LimitInput{"2h30m", "--time"}, Disk: LimitInput{"100m", "--disk"},
+	}
 	full.EphemeralHome, full.ExtraCA = true, true
 	full.Env = []string{"TOKEN", "GREETING=hello  \x07there", "MODE=fast"}
 	full.EnvFile, full.Token = []Secret{NewSecret("DB_PASSWORD", "x")}, "LC_SECRET"
@@ -99,6 +105,7 @@ func TestRender(t *testing.T) {
 	open.Net, open.ExtraCA, open.EphemeralHome = NetHost, true, true
 	open.Facts.Local.ExtraCA, open.Facts.Local.CABundle = []byte("one\n"), []byte("all\none\n")
 	open.Binds = []Mount{{Kind: KindBind, Source: "/home/dev/.claude", Target: HomeDir + "/.claude", Why: "the agent's own directory"}}
+	open.Facts.Limits.Pids = Enforcement{Why: "there is no systemd session here; log in"}
 	open.Loud = []string{"HARNESS HOME: your own agent obeys what is planted there"}
 	for name, in := range map[string]Input{
 		"plain": plain(), "full": full, "none": none, "named": named, "unix": unix, "local": local, "local-host": open,

@@ -56,8 +56,8 @@ type Capabilities struct {
 	Runtime   string `json:"runtime"`   // policy.RuntimePodman or RuntimeLocal
 	Isolation string `json:"isolation"` // policy.IsolationContainer or IsolationProcess
 	Snapshots bool   `json:"snapshots"`
-	// Limits are the resources that it can bound ("memory", "cpus", "pids",
-	// "disk").
+	// Limits are the resources that it can bound where the machine lets it
+	// (LimitNames).
 	Limits []string `json:"limits"`
 	// Publishing tells whether a port inside can be reached from the host.
 	Publishing bool `json:"publishing"`
@@ -71,6 +71,9 @@ type Capabilities struct {
 	// it may run beside it.
 	VerifyEarly bool `json:"-"`
 }
+
+// LimitNames are the limits of a policy, by their options.
+var LimitNames = []string{"memory", "cpus", "pids", "time", "disk"}
 
 // An UnsupportedError names the part of a policy that a backend cannot carry
 // out. It is refused before anything is started, and never dropped.

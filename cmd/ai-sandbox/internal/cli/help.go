@@ -149,6 +149,7 @@ Exit status
 	for _, e := range [][2]string{
 		{"77", "a control could not be installed or verified; nothing ran"},
 		{"78", "the sandbox was given a policy that makes no sense; nothing ran"},
+		{"124", "the run reached its limit of time"},
 		{"125", "ai-sandbox failed, or refused"},
 		{"126", "the command can't be executed"},
 		{"127", "the command is not there"},

@@ -61,6 +61,9 @@ func (a *app) start(inv Invocation, s setup, look bool) error {
 	for _, u := range p.Loud() {
 		a.warnf("%s", u)
 	}
+	for _, n := range p.Limits.Notes() {
+		a.notef("%s", n)
+	}
 	if p.WorkdirNote != "" {
 		a.notef("the project is %s", p.WorkdirNote)
 	}
@@ -98,12 +101,12 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 	in := policy.Input{
 		Facts: policy.Facts{
 			Project: s.Facts.Project.Path, RuntimeDir: s.Facts.Dirs.Runtime(),
-			SELinux: s.Facts.SELinux, EnvSet: a.env.Has,
+			SELinux: s.Facts.SELinux, EnvSet: a.env.Has, Limits: s.Facts.LimitFacts(),
 		},
 		Runtime: s.settings.Text("runtime"), Harness: inv.Harness, Command: command,
 		Net: s.settings.Text("net"), Engine: s.settings.Text("gate_engine"), GateName: s.settings.Text("gate"),
 		ReadOnly: s.settings.Text("fs") == "ro", ExtraCA: s.image.CA != nil,
-		Env: s.settings.Values("env"),
+		Env: s.settings.Values("env"), Limits: limits(s.settings),
 		// A workspace that ends with the sandbox has no home to come back to.
 		EphemeralHome: s.settings.Bool("ephemeral_home") || a.workspace != "",
 		Hold:          inv.Verb == "up" && len(command) == 0,

@@ -107,6 +107,9 @@ func (a *app) supervise(inv Invocation, flagLayer []config.Item) (code int, err 
 	if p.WorkdirNote != "" && sb.Workspace == "" {
 		a.notef("the project is %s", p.WorkdirNote)
 	}
+	for _, n := range p.Limits.Notes() {
+		a.notef("%s", n)
+	}
 	req := a.request(s, p)
 	req.Hold = len(inv.Command) == 0
 	return sb.Start(a.ctx, req)

@@ -224,7 +224,7 @@ func TestRefused(t *testing.T) {
 		{project("report = /x"), "report can't be set in a file (from .ai-sandbox/config:1); use --report"},
 		{project("cache_dri = /x"), `key "cache_dri" is unknown (from .ai-sandbox/config:1); remove the line`},
 		{env("AISB_NTE=none"), `variable "AISB_NTE" is not one of ai-sandbox's (from the environment); did you mean AISB_NET?`},
-		{env("AISB_MEMORY=1g"), `variable "AISB_MEMORY" is not one of ai-sandbox's (from the environment); unset it`},
+		{env("AISB_GIGABYTES=1g"), `variable "AISB_GIGABYTES" is not one of ai-sandbox's (from the environment); unset it`},
 		{env("AISB_ALLOW_PRIVATE=127.0.0.1"), "allow_private can't be set by a variable (from the environment); use --allow-private"},
 		{env("AISB_NET=open"), `net "open" is unknown (from AISB_NET); use gated or unix or none or host`},
 	} {

@@ -6,6 +6,8 @@ package config
 import (
 	"slices"
 	"strings"
+
+	"ai-sandbox/policy"
 )
 
 // A Kind says how an option's value is read.
@@ -101,6 +103,16 @@ var Options = []Option{
 		Usage: "mount the project rw (read-write) or ro (read-only)"},
 	{Key: "bind_harness_home", Kind: Bool, Default: "false", Source: InFile | InFlag, Use: UseStart, Topic: "files",
 		Usage: "let the agent write its whole directory in your home (~/.claude, ...): what it plants there, your own agent obeys later"},
+	{Key: "memory", Widens: atMost(policy.LimitAmount(policy.ParseMemory)), Use: UseStart, Topic: "limits", Arg: "SIZE",
+		Usage: "at most SIZE of memory, and no swap beyond it: 2g, 512m or bytes (units of 1024)"},
+	{Key: "cpus", Widens: atMost(policy.LimitAmount(policy.ParseCPUs)), Use: UseStart, Topic: "limits", Arg: "N",
+		Usage: "at most the time of N processors: 2, or 1.5"},
+	{Key: "pids", Default: "4096", Widens: atMost(policy.LimitAmount(policy.ParsePids)), Use: UseStart, Topic: "limits", Arg: "N",
+		Usage: "at most N processes and threads at a time; none lifts it"},
+	{Key: "time", Widens: atMost(policy.LimitAmount(policy.ParseTime)), Use: UseStart, Topic: "limits", Arg: "DURATION",
+		Usage: "end the command after DURATION (90s, 2h30m), with exit code 124"},
+	{Key: "disk", Default: "3g", Widens: atMost(policy.LimitAmount(policy.ParseDisk)), Use: UseStart, Topic: "limits", Arg: "SIZE",
+		Usage: "at most SIZE in /tmp and /var/tmp together, which are in memory"},
 	{Key: "ca_file", Kind: Path, Use: UseImages, Topic: "image", Arg: "FILE",
 		Usage: "trust the CA certificates in FILE (PEM) inside, and while the image is built"},
 	{Key: "runtime", Default: "podman", Values: []string{"podman", "local"}, Use: UseImages | UseDoctor, Topic: "runtime", Arg: "NAME",

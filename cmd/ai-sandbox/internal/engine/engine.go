@@ -149,7 +149,7 @@ func open(ctx context.Context, m cli.Machine) (*session.Manager, *podman.Client,
 
 // jail is the local runtime's backend.
 func jail(m cli.Machine, engine string) *local.Backend {
-	c := local.Config{Bwrap: m.Facts.Bwrap.Path, StateDir: m.Facts.Dirs.State, Entrypoint: entrypoint}
+	c := local.Config{Bwrap: m.Facts.Bwrap.Path, Manager: m.Facts.Cgroups.Manager, StateDir: m.Facts.Dirs.State, Entrypoint: entrypoint}
 	if engine == policy.EngineSquid && m.Facts.Squid.OpenSSL {
 		c.Squid, c.System = m.Facts.Squid.Path, host.SystemMounts()
 	}
@@ -356,6 +356,9 @@ func untilSignal[T any](ctx context.Context, signals <-chan os.Signal, f func(co
 // summary names each refused host once. A named gate is one for all its sessions,
 // and what it lets through was said when it was made.
 func summary(say func(string, ...any), rep session.Report, gate string) {
+	if rep.EndedBy == session.EndedByTime {
+		say("%s", rep.Reason)
+	}
 	refused, flag := "refused", "to let it through:"
 	if gate != "" {
 		refused, flag = "refused by gate "+gate+" in this time, to any session", "to let it through, make that gate anew with"

@@ -65,7 +65,7 @@ func Check(f Facts, runtime string) []Verdict {
 	default:
 		out = append(out, Verdict{Name: "runtime", Problem: fmt.Sprintf("runtime %s is not known; use podman or local", quote(runtime))})
 	}
-	return withoutFix(out)
+	return withoutFix(append(out, limits(f)))
 }
 
 // Doctor is Check, and for information what the other runtime lacks.

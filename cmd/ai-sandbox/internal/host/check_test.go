@@ -22,11 +22,12 @@ func good() Facts {
 			Store: "/home/dev/.local/share/containers",
 		},
 		SubUIDs: 65536, SubGIDs: 65536,
-		Tools:  map[string]bool{policy.RuntimePodman: true, policy.RuntimeLocal: true},
-		Bwrap:  Tool{Path: "/usr/bin/bwrap", Version: "0.11.0"},
-		Squid:  Tool{Path: SquidPath, OpenSSL: true},
-		Podman: Tool{Path: "/usr/bin/podman", Version: "5.4.2"},
-		Pasta:  Tool{Path: "/usr/bin/pasta", MapHostLoopback: true},
+		Tools:   map[string]bool{policy.RuntimePodman: true, policy.RuntimeLocal: true},
+		Bwrap:   Tool{Path: "/usr/bin/bwrap", Version: "0.11.0"},
+		Squid:   Tool{Path: SquidPath, OpenSSL: true},
+		Podman:  Tool{Path: "/usr/bin/podman", Version: "5.4.2"},
+		Pasta:   Tool{Path: "/usr/bin/pasta", MapHostLoopback: true},
+		Cgroups: Cgroups{Manager: "/run/user/1000/systemd/private", Controllers: []string{"cpu", "memory", "pids"}, CountsByNamespace: true},
 	}
 }
 

@@ -60,6 +60,8 @@ type Facts struct {
 	Bwrap, Squid  Tool
 	// Kernel is what the kernel says about user namespaces.
 	Kernel Kernel
+	// Cgroups say what can bound a run.
+	Cgroups Cgroups
 }
 
 // A Kernel is its settings about user namespaces, as it shows them; "" is one
@@ -191,6 +193,7 @@ func Probe(in Input) (Facts, error) {
 	_, err = os.Stat("/sys/fs/selinux/enforce")
 	f.SELinux = err == nil
 	f.SearchPath = searchPath(in.Env["PATH"], f.Project.Path, f.UID)
+	f.Cgroups = probeCgroups("/", f.UID, f.Dirs.XDGRuntime, f.User)
 	return f, nil
 }
 

@@ -21,6 +21,8 @@ func (r *run) attend(ctx context.Context, up *started, late os.Signal) error {
 		resized = r.req.Terminal.Resized()
 	}
 	var grace, lost <-chan time.Time
+	limit := r.newTimeLimit()
+	defer limit.stop()
 	var stopSignal os.Signal
 	attached := up.attached
 	signalled := func(s os.Signal) error {
@@ -54,7 +56,7 @@ func (r *run) attend(ctx context.Context, up *started, late os.Signal) error {
 				go r.settleGate(ctx, settled)
 				err := r.exited(*f.Exited, attached)
 				<-settled
-				return err
+				return limit.blame(&r.report, err)
 			case !ok:
 				r.report.EndedBy = EndedByLoss
 				return errors.New("the sandbox was killed from outside")
@@ -80,6 +82,11 @@ func (r *run) attend(ctx context.Context, up *started, late os.Signal) error {
 			if err := signalled(s); err != nil {
 				return err
 			}
+		case <-limit.c:
+			limit.reached = true
+			if err := signalled(syscall.SIGTERM); err != nil {
+				return err
+			}
 		case <-grace:
 			r.report.EndedBy = EndedBySignal
 			r.report.ExitCode = ExitFailed
@@ -87,7 +94,7 @@ func (r *run) attend(ctx context.Context, up *started, late os.Signal) error {
 				r.report.ExitCode = 128 + int(s)
 			}
 			r.report.Reason = fmt.Sprintf("the command did not end within %s of %s and was killed", graceTime, stopSignal)
-			return nil
+			return limit.blame(&r.report, nil)
 		case <-resized:
 			r.resize(ctx, up.id)
 		case <-ctx.Done():

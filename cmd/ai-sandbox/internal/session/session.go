@@ -104,6 +104,7 @@ const (
 	EndedByGate       = "gate"       // the gate died
 	EndedByLoss       = "loss"       // podman, conmon or the container was lost
 	EndedByOutput     = "output"     // nobody reads the output any more
+	EndedByTime       = "time"       // the policy's limit
 	EndedByUs         = "ai-sandbox"
 )
 

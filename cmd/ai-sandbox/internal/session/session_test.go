@@ -69,9 +69,14 @@ func newEnv(t *testing.T, g fake.Guest) *env {
 
 func (e *env) run(t *testing.T, net string) (Report, error) {
 	t.Helper()
+	return e.runWith(t, net, policy.LimitInputs{})
+}
+
+func (e *env) runWith(t *testing.T, net string, limits policy.LimitInputs) (Report, error) {
+	t.Helper()
 	p, err := policy.Resolve(policy.Input{
 		Facts:   policy.Facts{Project: "/home/dev/project", RuntimeDir: e.m.RuntimeDir, EnvSet: func(n string) bool { return n == "TOKEN" }},
-		Runtime: policy.RuntimePodman, Command: []string{"true"}, Net: net, Env: []string{"TOKEN"},
+		Runtime: policy.RuntimePodman, Command: []string{"true"}, Net: net, Env: []string{"TOKEN"}, Limits: limits,
 	})
 	if err != nil {
 		t.Fatal(err)

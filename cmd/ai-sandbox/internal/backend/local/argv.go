@@ -33,6 +33,7 @@ type jail struct {
 	mounts []policy.Mount
 	// hostNet shares the host's network.
 	hostNet bool
+	limits  policy.Limits
 	// args are the entrypoint's.
 	args []string
 }
@@ -95,7 +96,7 @@ func jailOf(s backend.Sandbox) (jail, error) {
 	case !slices.Contains(networks, p.Net.Mode):
 		return no("--net %s", policy.Quote(p.Net.Mode))
 	}
-	j := jail{hostNet: p.Net.Mode == policy.NetHost, args: []string{"session"}}
+	j := jail{hostNet: p.Net.Mode == policy.NetHost, limits: p.Limits, args: []string{"session"}}
 	for _, m := range p.Mounts {
 		if m.Relabel {
 			return no("a shared SELinux label (%s)", policy.Quote(m.Target))
@@ -294,7 +295,7 @@ func Preview(s backend.Sandbox) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return build(j, previewFacts()).String(), nil
+	return build(j, previewFacts()).String() + limitsText(s.Name, j.limits), nil
 }
 
 // PreviewGate is the command line of a squid gate, for --dry-run.

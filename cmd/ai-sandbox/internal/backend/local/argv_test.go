@@ -38,6 +38,7 @@ func sandbox(t *testing.T, change func(*policy.Input)) backend.Sandbox {
 	t.Helper()
 	in := policy.Input{
 		Runtime: policy.RuntimeLocal, Command: []string{"claude"},
+		Limits: policy.LimitInputs{Disk: policy.LimitInput{Text: "3g"}},
 		Facts: policy.Facts{
 			Project: "/home/dev/my shop", RuntimeDir: "/run/user/1001/ai-sandbox",
 			Local: policy.LocalFacts{

@@ -610,7 +610,7 @@ func TestVerify(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := x.b.verify(id, want, false); err != nil {
+	if err := x.b.verify(t.Context(), id, want, false); err != nil {
 		t.Errorf("as asked for: %v", err)
 	}
 	// Each of these is another jail than the one that runs.
@@ -632,17 +632,17 @@ func TestVerify(t *testing.T) {
 		j := want
 		j.mounts = slices.Clone(want.mounts)
 		c.change(&j, x.b)
-		if err := x.b.verify(id, j, false); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := x.b.verify(t.Context(), id, j, false); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := x.b.verify(id, want, true); err == nil || !strings.Contains(err.Error(), "Seccomp is") {
+	if err := x.b.verify(t.Context(), id, want, true); err == nil || !strings.Contains(err.Error(), "Seccomp is") {
 		t.Errorf("without a filter: %v", err)
 	}
 	if err := x.b.Remove(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	if err := x.b.verify(id, want, false); err == nil {
+	if err := x.b.verify(t.Context(), id, want, false); err == nil {
 		t.Error("a jail that is gone is as asked for")
 	}
 }
@@ -683,7 +683,7 @@ func TestVerifyBites(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = x.b.verify(id, j, false)
+		err = x.b.verify(t.Context(), id, j, false)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "other options") {
 			t.Errorf("without %s: %v", drop, err)
 		}

@@ -31,6 +31,9 @@ type Config struct {
 	Bwrap string
 	// StateDir is ai-sandbox's own: the homes are in it, and the entrypoint.
 	StateDir string
+	// Manager is the socket of the service manager that makes control groups, or
+	// "" where there is none.
+	Manager string
 	// Entrypoint returns the program of that name, and a name for this build of
 	// it.
 	Entrypoint func() (program *io.SectionReader, build string, err error)
@@ -70,7 +73,7 @@ func (b *Backend) Capabilities() backend.Capabilities {
 	}
 	return backend.Capabilities{
 		Runtime: policy.RuntimeLocal, Isolation: policy.IsolationProcess,
-		Limits: []string{}, Networks: slices.Clone(networks), GateEngines: engines, OwnTerminal: true,
+		Limits: backend.LimitNames, Networks: slices.Clone(networks), GateEngines: engines, OwnTerminal: true,
 	}
 }
 
@@ -79,6 +82,9 @@ func (b *Backend) CreateSandbox(_ context.Context, s backend.Sandbox) (string, e
 	j, err := jailOf(s)
 	if err != nil {
 		return "", err
+	}
+	if j.limits.ByCgroup() && b.config.Manager == "" {
+		return "", &backend.UnsupportedError{Runtime: policy.RuntimeLocal, What: "limits by a control group without systemd"}
 	}
 	return b.create(s.Name, backend.Leftover{Session: s.Session}, j)
 }
@@ -113,7 +119,7 @@ func (b *Backend) create(name string, l backend.Leftover, j jail) (string, error
 		return "", err
 	}
 	l.ID, l.Name = name, name
-	p.bwrap, p.info = b.config.Bwrap, l
+	p.bwrap, p.manager, p.info = b.config.Bwrap, b.config.Manager, l
 	p.programPath = program
 	b.mu.Lock()
 	defer b.mu.Unlock()

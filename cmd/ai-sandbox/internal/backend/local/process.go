@@ -30,6 +30,7 @@ type process struct {
 	jail        jail
 	command     command
 	bwrap       string
+	manager     string
 	programPath string
 	info        backend.Leftover
 
@@ -45,6 +46,9 @@ type process struct {
 	// removed is closed when the jail was ended by us.
 	removed    chan struct{}
 	removeOnce sync.Once
+
+	// scoped gets how the making of the jail's control group ended; nil is none.
+	scoped chan error
 
 	mu  sync.Mutex
 	cmd *exec.Cmd
@@ -226,6 +230,13 @@ func (p *process) startNow(ctx context.Context) error {
 		// privilege to let go of them.
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 0, Gid: uint32(os.Getegid()), NoSetGroups: backend.GroupsStay()}
 	}
+	var pids chan int
+	if p.jail.limits.ByCgroup() {
+		// Beside all that bubblewrap and the entrypoint do: Verify waits for it.
+		pids, p.scoped = make(chan int, 1), make(chan error, 1)
+		defer close(pids)
+		go func() { p.scoped <- scope(context.WithoutCancel(ctx), p.manager, p.info.Name, pids, p.jail.limits) }()
+	}
 	if err := p.run(cmd); err != nil {
 		return err
 	}
@@ -241,6 +252,12 @@ func (p *process) startNow(ctx context.Context) error {
 	})
 	defer stop()
 	infoErr := p.readInfo(info.r)
+	if infoErr == nil {
+		infoErr = boundProcesses(p.child, p.jail.limits)
+	}
+	if infoErr == nil && pids != nil {
+		pids <- p.child
+	}
 	ready := infoErr == nil && block.passed()
 	if err := ctx.Err(); err != nil {
 		return err
@@ -326,6 +343,19 @@ func (p *process) readInfo(r io.Reader) error {
 	case <-p.ended:
 		p.endChild()
 	default:
+	}
+	return nil
+}
+
+// boundProcesses sets the limit that a process hands down to all it starts. Only
+// bubblewrap has run in it so far.
+func boundProcesses(child int, l policy.Limits) error {
+	n := l.Pids.Held(policy.ByRlimit)
+	if n == 0 {
+		return nil
+	}
+	if err := unix.Prlimit(child, unix.RLIMIT_NPROC, &unix.Rlimit{Cur: uint64(n), Max: uint64(n)}, nil); err != nil {
+		return fmt.Errorf("bound the jail's number of processes: %w", err)
 	}
 	return nil
 }

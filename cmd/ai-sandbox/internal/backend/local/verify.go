@@ -27,22 +27,22 @@ import (
 )
 
 // Verify implements backend.Backend.
-func (b *Backend) Verify(_ context.Context, id string, s backend.Sandbox) error {
+func (b *Backend) Verify(ctx context.Context, id string, s backend.Sandbox) error {
 	want, err := jailOf(s)
 	if err != nil {
 		return err
 	}
-	return b.verify(id, want, true)
+	return b.verify(ctx, id, want, true)
 }
 
 // VerifyGate implements backend.Backend. The gate installs its filter of system
 // calls at its start, which may just be happening.
-func (b *Backend) VerifyGate(_ context.Context, id string, g backend.Gate) error {
-	return b.verify(id, gateJail(g, b.config.System), false)
+func (b *Backend) VerifyGate(ctx context.Context, id string, g backend.Gate) error {
+	return b.verify(ctx, id, gateJail(g, b.config.System), false)
 }
 
 // verify compares a running jail with what is wanted.
-func (b *Backend) verify(id string, want jail, filtered bool) error {
+func (b *Backend) verify(ctx context.Context, id string, want jail, filtered bool) error {
 	p, err := b.get(id)
 	if err != nil {
 		return err
@@ -52,6 +52,17 @@ func (b *Backend) verify(id string, want jail, filtered bool) error {
 	p.mu.Unlock()
 	if cmd == nil || child == 0 {
 		return fmt.Errorf("look at the jail %s: it was not started", id)
+	}
+	if p.scoped != nil {
+		select {
+		case err := <-p.scoped:
+			p.scoped <- err // for who asks again
+			if err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("bound the jail by a control group: %w", context.Cause(ctx))
+		}
 	}
 	command := build(want, facts{program: p.programPath, masks: masks()})
 	problems, err := look(cmd.Process.Pid, child, p, want, command, filtered)
@@ -90,6 +101,7 @@ func look(bwrap, child int, p *process, want jail, command command, filtered boo
 	for _, part := range []func() ([]string, error){
 		func() ([]string, error) { return namespaceDifferences(child, want.hostNet) },
 		func() ([]string, error) { return statusDifferences(bwrap, child, filtered) },
+		func() ([]string, error) { return backend.LimitDifferences(child, want.limits) },
 		func() ([]string, error) { return mountDifferences(child, want.mounts) },
 		func() ([]string, error) { return sourceDifferences(child, want.mounts, p.programPath, p.bwrap) },
 	} {
@@ -210,6 +222,7 @@ type mounted struct {
 	point, fstype string
 	readOnly      bool
 	noSUID, noDev bool
+	size          int64 // of a tmpfs, in bytes; 0 is none
 }
 
 // parseMounts reads mountinfo (proc_pid_mountinfo(5)).
@@ -222,11 +235,16 @@ func parseMounts(table []byte) ([]mounted, error) {
 			return nil, fmt.Errorf("a line of mountinfo makes no sense: %q", sc.Text())
 		}
 		options := strings.Split(f[5], ",")
+		var size int64
+		if t[0] == "tmpfs" && len(t) > 2 {
+			size = backend.TmpfsSize(t[2])
+		}
 		out = append(out, mounted{
 			point: unescape(f[4]), fstype: t[0],
 			readOnly: slices.Contains(options, "ro"),
 			noSUID:   slices.Contains(options, "nosuid"),
 			noDev:    slices.Contains(options, "nodev"),
+			size:     size,
 		})
 	}
 	return out, nil
@@ -263,6 +281,7 @@ func mountDifferences(child int, want []policy.Mount) ([]string, error) {
 type expectation struct {
 	fstype   string // "" is any
 	readOnly bool
+	size     int64
 	device   bool // a node that works
 	optional bool
 }
@@ -278,7 +297,7 @@ func expected(want []policy.Mount, masks []mask, root bool) map[string]expectati
 		case policy.KindProgram:
 			out[m.Target] = expectation{readOnly: true}
 		case policy.KindTmpfs:
-			out[m.Target] = expectation{fstype: "tmpfs", readOnly: m.ReadOnly}
+			out[m.Target] = expectation{fstype: "tmpfs", readOnly: m.ReadOnly, size: m.SizeBytes}
 		case policy.KindProc:
 			out[m.Target] = expectation{fstype: "proc", readOnly: true}
 			// bubblewrap covers what it can write to itself.
@@ -326,6 +345,8 @@ func compareMounts(got []mounted, want []policy.Mount, masks []mask, root bool) 
 			bad("%s is writable", policy.Quote(m.point))
 		case !e.readOnly && m.readOnly:
 			bad("%s is read-only", policy.Quote(m.point))
+		case e.size != 0 && m.size != e.size:
+			bad("%s holds %d bytes, and not %d", policy.Quote(m.point), m.size, e.size)
 		case !m.noSUID:
 			bad("%s lets programs change the user", policy.Quote(m.point))
 		case !m.noDev && !e.device:

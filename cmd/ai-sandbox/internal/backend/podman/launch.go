@@ -27,7 +27,7 @@ var _ backend.Backend = (*Client)(nil)
 // Capabilities implements backend.Backend.
 func (c *Client) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
-		Runtime: policy.RuntimePodman, Isolation: policy.IsolationContainer, Limits: []string{},
+		Runtime: policy.RuntimePodman, Isolation: policy.IsolationContainer, Limits: backend.LimitNames,
 		Networks:    []string{policy.NetGated, policy.NetUnix, policy.NetNone},
 		GateEngines: []string{policy.EngineSquid, policy.EngineBuiltin},
 		VerifyEarly: true,

@@ -148,6 +148,7 @@ func sandboxSpec(b backend.Sandbox) (*specgen.SpecGenerator, error) {
 			return nil, &backend.UnsupportedError{Runtime: policy.RuntimePodman, What: "a mount of kind " + m.Kind + " at " + m.Target}
 		}
 	}
+	bound(s, p.Limits)
 	return s, nil
 }
 

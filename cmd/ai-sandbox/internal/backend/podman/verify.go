@@ -31,17 +31,17 @@ func (c *Client) Verify(ctx context.Context, id string, b backend.Sandbox) error
 	if err != nil {
 		return err
 	}
-	return c.verify(ctx, id, s)
+	return c.verify(ctx, id, s, b.Policy.Limits)
 }
 
 // VerifyGate implements backend.Backend.
 func (c *Client) VerifyGate(ctx context.Context, id string, g backend.Gate) error {
-	return c.verify(ctx, id, gateSpec(g))
+	return c.verify(ctx, id, gateSpec(g), policy.Limits{})
 }
 
 // verify compares a running container with its specification: as podman has it,
 // as the OCI runtime was told, and as the kernel has it.
-func (c *Client) verify(ctx context.Context, id string, s *specgen.SpecGenerator) error {
+func (c *Client) verify(ctx context.Context, id string, s *specgen.SpecGenerator, l policy.Limits) error {
 	conn, cancel := c.with(ctx)
 	defer cancel()
 	data, err := containers.Inspect(conn, id, nil)
@@ -57,7 +57,11 @@ func (c *Client) verify(ctx context.Context, id string, s *specgen.SpecGenerator
 	if err != nil {
 		return fmt.Errorf("look at the container %s: %w", s.Name, err)
 	}
-	return c.refuse(append(problems, more...))
+	bounds, err := limitDifferences(oci, data, s, l)
+	if err != nil {
+		return fmt.Errorf("look at the container %s: %w", s.Name, err)
+	}
+	return c.refuse(slices.Concat(problems, more, bounds))
 }
 
 // A difference is something that a container has otherwise than asked for, and
