@@ -93,7 +93,7 @@ func openFIFOFd(path string, flags int) (int, error) {
 // namesGone reports whether the host has unlinked the FIFOs: what the command
 // could open, it could write to.
 func namesGone(dir string) error {
-	for _, name := range []string{spec.InName, spec.OutName} {
+	for _, name := range []string{spec.InName, spec.OutName, spec.PublishName} {
 		_, err := os.Lstat(filepath.Join(dir, name))
 		if !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("%s has still a name", filepath.Join(dir, name))

@@ -46,6 +46,9 @@ func (s *session) run(sp *spec.Spec) int {
 	if s.send(spec.ToHost{Started: true}) != nil {
 		return s.orphan()
 	}
+	if ports := sp.Firewall.Published; len(ports) > 0 {
+		go s.watchListeners(ports)
+	}
 	for {
 		var over *child
 		select {

@@ -156,6 +156,13 @@ func (s *session) enforce(began time.Time) (*spec.Spec, error) {
 		}
 		go r.serve()
 	}
+	if sp.Publish != nil {
+		d, err := newDoor(*sp.Publish)
+		if err != nil {
+			return nil, refuse("network", err)
+		}
+		go d.serve()
+	}
 
 	took := time.Since(began) - waited
 	return sp, s.send(spec.ToHost{Enforced: &spec.Enforced{Micros: took.Microseconds()}})

@@ -90,6 +90,8 @@ type Policy struct {
 	Env         []Env   `json:"env"`
 	Net         Net     `json:"net"`
 	Limits      Limits  `json:"limits"`
+	// Publish are the ports inside that are reached from outside.
+	Publish []Publish `json:"publish,omitempty"`
 	// Capabilities are the ones that the entrypoint holds until it has
 	// installed the ruleset; the command never has any.
 	Capabilities []string `json:"entrypoint_capabilities"`

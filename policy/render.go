@@ -108,7 +108,7 @@ func (b *page) words(col, first int, words []string) {
 func (b *page) text(label, s string) { b.field(label, strings.Fields(s)...) }
 
 // loud begin those of Policy.Unusual that a run says again when it starts.
-var loud = []string{"HOST NETWORK", "HARNESS HOME"}
+var loud = []string{"HOST NETWORK", "HARNESS HOME", "LAN-FACING"}
 
 // Loud are the notes that nobody may miss: with them, less is shut than the name
 // of the program promises.
@@ -157,6 +157,7 @@ func (p Policy) Text() string {
 
 	b.WriteString("\n")
 	b.network(p.Net)
+	b.publish(p.Publish)
 
 	b.WriteString("\n")
 	b.ruleset(p)

@@ -99,6 +99,10 @@ type Input struct {
 	Loud         []string
 	Allow        []Entry
 	AllowPrivate []Entry
+	// Publish are parsed entries; those without an address get PublishAddr, or
+	// LoopbackAddr where that is "".
+	Publish     []Publish
+	PublishAddr string
 
 	EphemeralHome bool
 	// ExtraCA is set when the image carries a CA of the user's.
@@ -148,6 +152,10 @@ func Resolve(in Input) (Policy, error) {
 	if err != nil {
 		errs = append(errs, err)
 	}
+	publish, err := resolvePublish(in)
+	if err != nil {
+		errs = append(errs, err)
+	}
 	if len(errs) > 0 {
 		return Policy{}, errors.Join(errs...)
 	}
@@ -175,8 +183,9 @@ func Resolve(in Input) (Policy, error) {
 		Home:        home,
 		Env:         env,
 		// A Net of mode none keeps no list: nothing is allowed.
-		Net:    Net{Mode: in.Net, Allow: []Entry{}},
-		Limits: limits,
+		Net:     Net{Mode: in.Net, Allow: []Entry{}},
+		Limits:  limits,
+		Publish: publish,
 	}
 	if local {
 		p.Isolation = IsolationProcess
@@ -392,6 +401,7 @@ func unusual(p Policy, extraCA bool) []string {
 	if len(p.Net.AllowPrivate) > 0 {
 		out = append(out, "PRIVATE: some entries may lead to this machine or its local network")
 	}
+	out = append(out, exposed(p.Publish)...)
 	if extraCA {
 		out = append(out, "EXTRA CA: whoever holds its key can read the sandbox's TLS connections")
 	}

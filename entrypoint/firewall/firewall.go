@@ -2,7 +2,8 @@
 // prints those in nft's syntax. It is pure: it talks to no kernel.
 //
 // Everything is refused but loopback, and, when gated, TCP to the gate's
-// address and port with the replies of those connections.
+// address and port with the replies of those connections, and TCP from outside to
+// the published ports with the replies of those.
 package firewall
 
 import (
@@ -15,6 +16,9 @@ import (
 
 // Table is the name of our one table, of family inet.
 const Table = "aisb"
+
+// PublishComment is on the rules that are there for a published port.
+const PublishComment = "aisb-publish"
 
 // A Ruleset is the whole ruleset of the network namespace: one table of family
 // inet, and no other.
@@ -57,8 +61,16 @@ type Rule struct {
 	TCP bool
 	// Established matches packets of a connection that was answered before.
 	Established bool
-	Counter     bool
-	Verdict     Verdict
+	// Begun matches packets of a connection that the other side begins: its first
+	// one, and what follows on an answer.
+	Begun bool
+	// Answer matches packets of an established connection that go against its
+	// direction: to whoever began it.
+	Answer  bool
+	Counter bool
+	Verdict Verdict
+	// Comment is shown and matches nothing.
+	Comment string
 }
 
 // Build returns the ruleset for f. Mode host has none.
@@ -74,6 +86,12 @@ func Build(f spec.Firewall) (Ruleset, error) {
 		}
 		input = append(input, Rule{Src: gate, TCPSrc: f.GatePort, Established: true, Verdict: Accept})
 		output = append(output, Rule{Dst: gate, TCPDst: f.GatePort, Verdict: Accept})
+		for _, port := range f.Published {
+			// The first packet of a connection that begins inside is no answer, so
+			// a published port is no way out.
+			input = append(input, Rule{TCPDst: port, Begun: true, Verdict: Accept, Comment: PublishComment})
+			output = append(output, Rule{TCPSrc: port, Answer: true, Verdict: Accept, Comment: PublishComment})
+		}
 	default:
 		return Ruleset{}, fmt.Errorf("unknown firewall mode %q", f.Mode)
 	}
@@ -121,7 +139,11 @@ func (r Rule) String() string {
 	add(r.TCPSrc != 0, "tcp sport %d", r.TCPSrc)
 	add(r.TCPDst != 0, "tcp dport %d", r.TCPDst)
 	add(r.TCP, "meta l4proto tcp")
-	add(r.Established, "ct state established")
+	add(r.Established || r.Answer, "ct state established")
+	add(r.Begun, "ct state established,new")
+	add(r.Answer, "ct direction reply")
 	add(r.Counter, "counter packets 0 bytes 0")
-	return strings.Join(append(w, string(r.Verdict)), " ")
+	w = append(w, string(r.Verdict))
+	add(r.Comment != "", "comment %q", r.Comment)
+	return strings.Join(w, " ")
 }

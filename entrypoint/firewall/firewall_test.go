@@ -15,6 +15,7 @@ func TestText(t *testing.T) {
 		f    spec.Firewall
 	}{
 		{"gated", spec.Firewall{Mode: spec.ModeGated, GateAddr: "169.254.77.1", GatePort: 3128}},
+		{"published", spec.Firewall{Mode: spec.ModeGated, GateAddr: "169.254.77.1", GatePort: 3128, Published: []uint16{3000, 5173}}},
 		{"none", spec.Firewall{Mode: spec.ModeNone}},
 		{"none", spec.Firewall{Mode: spec.ModeUnix}}, // the gate is no way of the network's
 	} {
@@ -50,11 +51,11 @@ func TestBuildRefuses(t *testing.T) {
 	}
 }
 
-// Whatever the spec, nothing is accepted but loopback and the gate's address
-// with its port.
+// Whatever the spec, nothing is accepted but loopback, the gate's address with
+// its port, and the published ports: in at them, and out as an answer.
 func TestAcceptsOnlyTheGate(t *testing.T) {
 	for port := 1; port <= 65535; port += 257 {
-		r, err := Build(spec.Firewall{Mode: spec.ModeGated, GateAddr: "169.254.1.9", GatePort: uint16(port)})
+		r, err := Build(spec.Firewall{Mode: spec.ModeGated, GateAddr: "169.254.1.9", GatePort: uint16(port), Published: []uint16{3000}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +64,9 @@ func TestAcceptsOnlyTheGate(t *testing.T) {
 				lo := rule.InIface == "lo" || rule.OutIface == "lo"
 				out := rule.Dst.IsValid() && rule.TCPDst == uint16(port)
 				in := rule.Src.IsValid() && rule.TCPSrc == uint16(port) && rule.Established
-				if rule.Verdict == Accept && !lo && !out && !in {
+				begun := c.Name == "input" && rule.TCPDst == 3000 && rule.Begun && rule.Comment == PublishComment
+				answer := c.Name == "output" && rule.TCPSrc == 3000 && rule.Answer && rule.Comment == PublishComment
+				if rule.Verdict == Accept && !lo && !out && !in && !begun && !answer {
 					t.Errorf("port %d, chain %s accepts %q", port, c.Name, rule)
 				}
 			}

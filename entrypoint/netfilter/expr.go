@@ -9,6 +9,7 @@ import (
 	"net/netip"
 
 	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
 
 	"ai-sandbox/entrypoint/firewall"
@@ -19,6 +20,9 @@ const (
 	ipSrc, ipDst, ipLen     = 12, 16, 4
 	portSrc, portDst, portN = 0, 2, 2
 )
+
+// ctReply is IP_CT_DIR_REPLY.
+const ctReply = 1
 
 // icmpxPortUnreach is NFT_REJECT_ICMPX_PORT_UNREACH.
 const icmpxPortUnreach = 1
@@ -65,13 +69,23 @@ func expressions(r firewall.Rule) ([]expr.Any, error) {
 	if r.TCP {
 		eq(meta(expr.MetaKeyL4PROTO), []byte{unix.IPPROTO_TCP})
 	}
-	if r.Established {
+	states := uint32(0)
+	if r.Established || r.Answer || r.Begun {
+		states = expr.CtStateBitESTABLISHED
+	}
+	if r.Begun {
+		states |= expr.CtStateBitNEW
+	}
+	if states != 0 {
 		// Conntrack's state is a number of the host's byte order.
-		mask := binary.NativeEndian.AppendUint32(nil, expr.CtStateBitESTABLISHED)
+		mask := binary.NativeEndian.AppendUint32(nil, states)
 		out = append(out,
 			&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
 			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: mask, Xor: make([]byte, 4)},
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)})
+	}
+	if r.Answer {
+		eq(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: 1}, []byte{ctReply})
 	}
 	if r.Counter {
 		out = append(out, &expr.Counter{})
@@ -87,6 +101,14 @@ func expressions(r firewall.Rule) ([]expr.Any, error) {
 		return nil, fmt.Errorf("rule %q: unknown verdict", r)
 	}
 	return out, nil
+}
+
+// comment is a rule's comment as nft writes it, or nil.
+func comment(r firewall.Rule) []byte {
+	if r.Comment == "" {
+		return nil
+	}
+	return userdata.AppendString(nil, userdata.TypeComment, r.Comment)
 }
 
 func ifname(name string) []byte {

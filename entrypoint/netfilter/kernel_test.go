@@ -55,6 +55,7 @@ func apply(t *testing.T, f spec.Firewall) firewall.Ruleset {
 var modes = []spec.Firewall{
 	{Mode: spec.ModeGated, GateAddr: "169.254.77.1", GatePort: 3128},
 	{Mode: spec.ModeNone},
+	{Mode: spec.ModeGated, GateAddr: "169.254.77.1", GatePort: 3128, Published: []uint16{3000, 5173}},
 }
 
 func TestReadBack(t *testing.T) {
@@ -94,6 +95,7 @@ func TestOtherRulesetDiffers(t *testing.T) {
 		modes[1],
 		{Mode: spec.ModeGated, GateAddr: "169.254.77.1", GatePort: 3129},
 		{Mode: spec.ModeGated, GateAddr: "169.254.77.2", GatePort: 3128},
+		modes[2],
 	} {
 		r, err := firewall.Build(f)
 		if err != nil {

@@ -4,6 +4,7 @@
 package netfilter
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -50,7 +51,7 @@ func Apply(r firewall.Ruleset) error {
 			if err != nil {
 				return err
 			}
-			c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: exprs})
+			c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: exprs, UserData: comment(rule)})
 		}
 	}
 	if err := c.Flush(); err != nil {
@@ -118,6 +119,8 @@ type kernelRule struct {
 	table  string
 	chain  string
 	exprs  []expr.Any
+	// userdata is the comment.
+	userdata []byte
 }
 
 func compareRules(r firewall.Ruleset, got []kernelRule) error {
@@ -136,7 +139,7 @@ func compareRules(r firewall.Ruleset, got []kernelRule) error {
 			if g.family != family || g.table != r.Table || g.chain != c.Name {
 				return fmt.Errorf("%w: rule %d of chain %s is one of %s %s", ErrDiffers, i, c.Name, g.table, g.chain)
 			}
-			if !reflect.DeepEqual(g.exprs, exprs) {
+			if !reflect.DeepEqual(g.exprs, exprs) || !bytes.Equal(g.userdata, comment(want)) {
 				return fmt.Errorf("%w: rule %d of chain %s is not %q", ErrDiffers, i, c.Name, want)
 			}
 		}
@@ -203,6 +206,8 @@ func decodeRule(data []byte) (kernelRule, error) {
 				}
 				return nil
 			})
+		case unix.NFTA_RULE_USERDATA:
+			r.userdata = ad.Bytes()
 		case unix.NFTA_RULE_HANDLE, unix.NFTA_RULE_POSITION, unix.NFTA_RULE_PAD:
 		default:
 			return r, fmt.Errorf("a rule of chain %s has an attribute %d", r.chain, ad.Type())

@@ -35,7 +35,7 @@ func Tamper(r firewall.Ruleset, how string) error {
 			if err != nil {
 				return err
 			}
-			c.AddRule(&nftables.Rule{Table: table, Chain: output, Exprs: exprs})
+			c.AddRule(&nftables.Rule{Table: table, Chain: output, Exprs: exprs, UserData: comment(rule)})
 		}
 		return nil
 	}

@@ -77,6 +77,8 @@ type Spec struct {
 	Firewall Firewall `json:"firewall"`
 	// Relay is there in mode unix, and only there.
 	Relay *Relay `json:"relay,omitempty"`
+	// Publish is there where ports are published in mode unix.
+	Publish *Publish `json:"publish,omitempty"`
 
 	// Binds are the mount targets to compare with what the host saw.
 	Binds []Bind `json:"binds"`
@@ -113,6 +115,9 @@ type Firewall struct {
 	// GateAddr and GatePort are the only way out when gated.
 	GateAddr string `json:"gate_addr,omitempty"`
 	GatePort uint16 `json:"gate_port,omitempty"`
+	// Published are the ports inside that connections from outside may come to;
+	// gated only.
+	Published []uint16 `json:"published,omitempty"`
 }
 
 // A Relay is the way to the gate in mode unix: the entrypoint listens at Port of
@@ -190,6 +195,10 @@ type ToHost struct {
 	Exited    *Exited    `json:"exited,omitempty"`
 	Refused   *Refused   `json:"refused,omitempty"`
 	ExecState *ExecState `json:"exec_state,omitempty"`
+	// LoopbackOnly is a published port at which a server listens that a network
+	// can't reach, since it listens on the loopback device alone. It comes once
+	// a port, in mode gated.
+	LoopbackOnly uint16 `json:"loopback_only,omitempty"`
 }
 
 // Enforced tells how long the entrypoint took, from its first instruction to

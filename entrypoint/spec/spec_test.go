@@ -156,12 +156,17 @@ func TestCheckFrame(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	for name, change := range map[string]func(*Spec){
-		"as it is": func(*Spec) {},
-		"none":     func(s *Spec) { s.Firewall = Firewall{Mode: ModeNone} },
-		"unix":     func(s *Spec) { s.Firewall, s.Relay = Firewall{Mode: ModeUnix}, jail().Relay },
-		"hold":     func(s *Spec) { s.Hold, s.Command, s.TTY = true, nil, false },
-		"jail":     func(s *Spec) { *s = jail() },
-		"pipes":    func(s *Spec) { *s = jail(); s.TTY, s.PTY, s.Cols, s.Rows = false, false, 0, 0 },
+		"as it is":  func(*Spec) {},
+		"none":      func(s *Spec) { s.Firewall = Firewall{Mode: ModeNone} },
+		"unix":      func(s *Spec) { s.Firewall, s.Relay = Firewall{Mode: ModeUnix}, jail().Relay },
+		"published": func(s *Spec) { s.Firewall.Published = []uint16{3000, 5173} },
+		"published, unix": func(s *Spec) {
+			s.Firewall, s.Relay = Firewall{Mode: ModeUnix}, jail().Relay
+			s.Publish, s.Mounts = &Publish{Ports: []uint16{3000}, Hello: "x"}, append(s.Mounts, Dir, "/run/aisb-gate")
+		},
+		"hold":  func(s *Spec) { s.Hold, s.Command, s.TTY = true, nil, false },
+		"jail":  func(s *Spec) { *s = jail() },
+		"pipes": func(s *Spec) { *s = jail(); s.TTY, s.PTY, s.Cols, s.Rows = false, false, 0, 0 },
 		"jail, none": func(s *Spec) {
 			*s = jail()
 			s.Firewall, s.Relay = Firewall{Mode: ModeNone}, nil
@@ -195,6 +200,14 @@ func TestValidate(t *testing.T) {
 		"mode \"open\"":                 func(s *Spec) { s.Firewall.Mode = "open" },
 		"\"8.8.8.8\"":                   func(s *Spec) { s.Firewall.GateAddr = "8.8.8.8" },
 		"\"fe80::1\"":                   func(s *Spec) { s.Firewall.GateAddr = "fe80::1" },
+		"port 3000 is published twice":  func(s *Spec) { s.Firewall.Published = []uint16{3000, 3000} },
+		"port 0 is published":           func(s *Spec) { s.Firewall.Published = []uint16{0} },
+		"mode none lets nothing in":     func(s *Spec) { s.Firewall = Firewall{Mode: ModeNone, Published: []uint16{1}} },
+		"the socket is for mode unix":   func(s *Spec) { s.Publish = &Publish{Ports: []uint16{1}, Hello: "x"} },
+		"publish: no ports":             func(s *Spec) { *s = published(); s.Publish.Ports = nil },
+		"publish: no hello":             func(s *Spec) { *s = published(); s.Publish.Hello = "" },
+		"port 3128 is the way":          func(s *Spec) { *s = published(); s.Publish.Ports = []uint16{3128} },
+		"/run/aisb/publish is not":      func(s *Spec) { *s = published(); s.Mounts = s.Mounts[:len(s.Mounts)-1] },
 		"no gate port":                  func(s *Spec) { s.Firewall.GatePort = 0 },
 		"mode none has no gate":         func(s *Spec) { s.Firewall.Mode = ModeNone },
 		"no mode host with isolation":   func(s *Spec) { s.Firewall = Firewall{Mode: ModeHost} },
@@ -267,5 +280,29 @@ func TestValidateTellsAllAndNoValue(t *testing.T) {
 	}
 	if strings.Contains(err.Error(), "canary") {
 		t.Errorf("a value is told: %v", err)
+	}
+}
+
+// published is a jail with a published port.
+func published() Spec {
+	s := jail()
+	s.Publish, s.Mounts = &Publish{Ports: []uint16{3000}, Hello: "x"}, append(s.Mounts, Dir)
+	return s
+}
+
+func TestCalls(t *testing.T) {
+	c, r := Call{ID: 1 << 31, Port: 65535}, Reply{ID: 7, Errno: 111}
+	if got, err := ParseCall(c.Bytes()); err != nil || got != c {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := ParseReply(r.Bytes()); err != nil || got != r {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for n := range PublishMessage {
+		_, err1 := ParseCall(make([]byte, n))
+		_, err2 := ParseReply(make([]byte, n))
+		if (err1 == nil) != (n == len(c.Bytes())) || (err2 == nil) != (n == len(r.Bytes())) {
+			t.Errorf("%d bytes: %v, %v", n, err1, err2)
+		}
 	}
 }

@@ -214,6 +214,9 @@ func checkNetwork(s Spec) (errs []error) {
 	if err := s.Firewall.validate(); err != nil {
 		errs = append(errs, err)
 	}
+	if err := checkPublish(s); err != nil {
+		errs = append(errs, err)
+	}
 	switch mode := s.Firewall.Mode; {
 	case mode == ModeGated && s.Isolation != IsolationContainer,
 		mode == ModeHost && s.Isolation != IsolationProcess:

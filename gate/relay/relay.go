@@ -89,8 +89,8 @@ func (r *Relay) drop(c io.Closer) {
 	delete(r.open, c)
 }
 
-// halfCloser is what unix and TCP connections have in common.
-type halfCloser interface {
+// A Conn is what unix and TCP connections have in common.
+type Conn interface {
 	net.Conn
 	syscall.Conn
 	CloseWrite() error
@@ -115,17 +115,22 @@ func (r *Relay) pass(c net.Conn) {
 		return
 	}
 	defer r.drop(out)
-	near, ok1 := c.(halfCloser)
-	far, ok2 := out.(halfCloser)
-	if !ok1 || !ok2 {
-		return
+	near, ok1 := c.(Conn)
+	far, ok2 := out.(Conn)
+	if ok1 && ok2 {
+		Join(near, far)
 	}
+}
+
+// Join copies both ways and returns when both are at their end, each by itself,
+// or one is broken. The caller closes the connections.
+func Join(a, b Conn) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		oneWay(far, near)
+		oneWay(b, a)
 	}()
-	oneWay(near, far)
+	oneWay(a, b)
 	<-done
 }
 
@@ -148,15 +153,20 @@ func (r *Relay) ours(c net.Conn) bool {
 	return err == nil && ours
 }
 
-// oneWay copies until the end and passes that on; an error ends both ways.
-func oneWay(dst, src halfCloser) {
+// oneWay copies until the end and passes that on; an error ends both ways, and
+// looks like one to both.
+func oneWay(dst, src Conn) {
 	raw, err := src.SyscallConn()
 	for err == nil {
 		err = move(dst, raw)
 	}
 	if !errors.Is(err, io.EOF) {
-		_ = dst.Close()
-		_ = src.Close()
+		for _, c := range []Conn{dst, src} {
+			if t, ok := c.(*net.TCPConn); ok {
+				_ = t.SetLinger(0) // a reset: what was cut off must not look like an end
+			}
+			_ = c.Close()
+		}
 		return
 	}
 	_ = dst.CloseWrite() // it may be gone

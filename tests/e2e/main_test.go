@@ -209,6 +209,13 @@ type report struct {
 	Leftover string             `json:"leftover"`
 	Timings  map[string]float64 `json:"timings_ms"`
 	Refused  []map[string]any   `json:"refused"`
+
+	Published []struct {
+		Addr         string `json:"addr"`
+		HostPort     int    `json:"host_port"`
+		Port         int    `json:"port"`
+		LoopbackOnly bool   `json:"loopback_only"`
+	} `json:"published"`
 }
 
 func readReport(t *testing.T, path string) report {

@@ -122,7 +122,7 @@ func TestArgumentsPassThrough(t *testing.T) {
 // The ruleset that --print-entrypoint prints is the one in the kernel.
 func TestRulesetIsPrinted(t *testing.T) {
 	t.Parallel()
-	for name, args := range map[string][]string{"gated": {}, "none": {"--net", "none"}} {
+	for name, args := range map[string][]string{"gated": {}, "none": {"--net", "none"}, "published": {"--publish", ":3000", "--publish", ":3000", "--publish", ":5173"}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t)
 			stop := b.background(t, append(args, "--", "sh", "-c", `echo "p${http_proxy##*:}" >port; cat`)...)

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -39,20 +40,38 @@ type live struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	in   io.WriteCloser
-	out  *bytes.Buffer
-	err  *bytes.Buffer
+	out  buffer
+	err  buffer
 	done chan struct{}
+}
+
+// A buffer may be read while a process writes to it.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
 }
 
 // start starts one; the test ends it, or its cleanup does.
 func (b *box) start(t *testing.T, args ...string) *live {
 	t.Helper()
-	l := &live{t: t, cmd: b.command(context.Background(), args...), out: &bytes.Buffer{}, err: &bytes.Buffer{}, done: make(chan struct{})}
+	l := &live{t: t, cmd: b.command(context.Background(), args...), done: make(chan struct{})}
 	var err error
 	if l.in, err = l.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
-	l.cmd.Stdout, l.cmd.Stderr = l.out, l.err
+	l.cmd.Stdout, l.cmd.Stderr = &l.out, &l.err
 	if err := l.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

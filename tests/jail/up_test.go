@@ -39,6 +39,12 @@ type handle struct {
 	Reach    struct{ Local struct{ Exec []string } } `json:"reachability"`
 	Printed  string                                  `json:"-"`
 	Isolated string                                  `json:"isolation"`
+
+	Published []struct {
+		Addr     string `json:"addr"`
+		HostPort int    `json:"host_port"`
+		Port     int    `json:"port"`
+	} `json:"published"`
 }
 
 func readHandle(t *testing.T, text string) handle {

@@ -48,6 +48,10 @@ func main() {
 		for _, a := range args[1:] {
 			fmt.Println("dns", a, query(a, args[0]))
 		}
+	case "serve":
+		serve(args[0], args[1:])
+	case "from": // a local port, then where to
+		fmt.Println("from", args[0], dialFrom(args[0], args[1]))
 	case "sweep":
 		sweep(args[0])
 	case "status":
@@ -99,9 +103,21 @@ func outcome(start time.Time, data []byte, err error) string {
 	return fmt.Sprintf("%q %d", err.Error(), ms)
 }
 
-func dial(addr string) string {
+func dial(addr string) string { return dialWith(net.Dialer{}, addr) }
+
+// dialFrom is dial from a port.
+func dialFrom(port, addr string) string {
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		return err.Error()
+	}
+	return dialWith(net.Dialer{LocalAddr: &net.TCPAddr{Port: n}}, addr)
+}
+
+func dialWith(d net.Dialer, addr string) string {
 	start := time.Now()
-	c, err := net.DialTimeout("tcp", addr, 3*time.Second)
+	d.Timeout = 3 * time.Second
+	c, err := d.Dial("tcp", addr)
 	if err != nil {
 		return outcome(start, nil, err)
 	}

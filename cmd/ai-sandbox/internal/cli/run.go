@@ -123,6 +123,9 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 			errs = append(errs, err)
 		}
 	}
+	if in.Publish, in.PublishAddr, err = s.publish(); err != nil {
+		errs = append(errs, err)
+	}
 	var plan ImagePlan
 	if in.Runtime == policy.RuntimeLocal {
 		if in.Facts.Local, err = localFacts(s, h); err != nil {

@@ -39,6 +39,10 @@ func TestSplit(t *testing.T) {
 		{line: "pi --help", want: Invocation{Harness: "pi", Args: []string{"--help"}}},
 		{line: "pi --version", want: Invocation{Harness: "pi", Args: []string{"--version"}}},
 		{line: "--net none", want: Invocation{Flags: []string{"--net=none"}, Harness: "pi"}},
+		{line: "-p 8080:80 pi", want: Invocation{Harness: "pi", Args: []string{"-p", "8080:80", "pi"}}}, // no alias of --publish
+		{line: "--publish 8080:8000 --publish :3000 pi -p hi",
+			want: Invocation{Flags: []string{"--publish=8080:8000", "--publish=:3000"}, Harness: "pi", Args: []string{"-p", "hi"}}},
+		{line: "--publihs 8080 pi", err: "did you mean --publish?"},
 		{line: "-p hi", want: Invocation{Harness: "pi", Args: []string{"-p", "hi"}}},
 		{line: "--model x pi", want: Invocation{Harness: "pi", Args: []string{"--model", "x", "pi"}}},
 		{line: "explain this", want: Invocation{Harness: "pi", Args: []string{"explain", "this"}}},

@@ -126,7 +126,7 @@ func handleText(h session.Handle) string {
 	for _, arg := range append(slices.Clone(h.Reachability.Local.Exec), "COMMAND...") {
 		argv = append(argv, policy.Quote(arg))
 	}
-	for _, l := range [][2]string{
+	rows := [][2]string{
 		{"sandbox", h.SandboxID},
 		{"host", h.Host},
 		{"pid", fmt.Sprint(h.PID)},
@@ -137,7 +137,11 @@ func handleText(h session.Handle) string {
 		{"can", capabilities(h.Capabilities)},
 		{"run in it", strings.Join(argv, " ")},
 		{"end it", "ai-sandbox down " + h.SandboxID},
-	} {
+	}
+	for _, p := range h.Published {
+		rows = append(rows, [2]string{"published", fmt.Sprintf("http://%s -> %d inside", p.Host(), p.Port)})
+	}
+	for _, l := range rows {
 		fmt.Fprintf(&b, "%-12s %s\n", l[0], l[1])
 	}
 	return b.String()

@@ -22,6 +22,7 @@ import (
 	"ai-sandbox/cmd/ai-sandbox/internal/embedded"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
 	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
+	"ai-sandbox/cmd/ai-sandbox/internal/publish"
 	"ai-sandbox/cmd/ai-sandbox/internal/session"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
 	"ai-sandbox/entrypoint/spec"
@@ -274,6 +275,9 @@ func (e *engine) runSession(ctx context.Context, r cli.RunRequest, signals <-cha
 			failed.ExitCode, failed.EndedBy = 128+int(sig), session.EndedBySignal
 		}
 		return failed, err
+	}
+	if err := publish.Check(r.Policy.Publish); err != nil {
+		return fail(err)
 	}
 	m, err := manager(r.Machine)
 	if err != nil {

@@ -25,8 +25,12 @@ import (
 
 // standIns are ports that no entry of the policy names, to be replaced by
 // placeholders in what is rendered with them.
-func standIns(net policy.Net) (front, peek uint16) {
+func standIns(p policy.Policy) (front, peek uint16) {
 	used := map[uint16]bool{}
+	for _, e := range p.Publish {
+		used[e.HostPort], used[e.Port] = true, true
+	}
+	net := p.Net
 	for _, list := range [][]policy.Entry{net.Allow, net.AllowPrivate} {
 		for _, e := range list {
 			used[e.Port] = true
@@ -43,9 +47,10 @@ func standIns(net policy.Net) (front, peek uint16) {
 
 func ruleset(p policy.Policy) (string, error) {
 	f := spec.Firewall{Mode: p.Net.Mode}
-	front, _ := standIns(p.Net)
+	front, _ := standIns(p)
 	if p.Net.Mode == policy.NetGated {
 		f.GateAddr, f.GatePort = policy.GateAddr, front
+		f.Published = session.Inside(p.Publish)
 	}
 	rs, err := firewall.Build(f)
 	if err != nil {
@@ -106,7 +111,7 @@ func previewGate(p policy.Policy) backend.Gate {
 
 // squidFiles adds the gate's configuration.
 func squidFiles(out []cli.Section, p policy.Policy) ([]cli.Section, error) {
-	front, peek := standIns(p.Net)
+	front, peek := standIns(p)
 	files, err := gate.Files(gate.Config{Allow: p.Net.Allow, AllowPrivate: p.Net.AllowPrivate, FrontPort: front, PeekPort: peek,
 		Nonce: "NONCE", PolicyHash: session.PolicyHash(p.Net)})
 	if err != nil {

@@ -48,6 +48,8 @@ func (r *run) attend(ctx context.Context, up *started, late os.Signal) error {
 				if err := r.ready(); err != nil {
 					return err
 				}
+			case ok && f.LoopbackOnly != 0:
+				r.loopbackOnly(f.LoopbackOnly)
 			case ok && f.ExecState != nil && r.execs != nil:
 				r.execs.state(*f.ExecState)
 			case ok && f.Exited != nil:

@@ -66,7 +66,7 @@ func (r *run) builtinGate(n policy.Net, u *undo) (*runningGate, error) {
 	if n.Mode == policy.NetUnix {
 		l, err = r.gateSocket()
 	} else {
-		l, err = net.Listen("tcp4", "127.0.0.1:0")
+		l, err = listenApart(r.taken)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start the gate: %w", err)
@@ -81,6 +81,20 @@ func (r *run) builtinGate(n policy.Net, u *undo) (*runningGate, error) {
 		_ = g.Serve(l) // its end is what counts
 	}()
 	return rg, nil
+}
+
+// listenApart listens at a port of 127.0.0.1 that is not taken otherwise.
+func listenApart(taken func(port uint16) bool) (net.Listener, error) {
+	for {
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		if a, ok := l.Addr().(*net.TCPAddr); !ok || !taken(uint16(a.Port)) { //nolint:gosec // a port
+			return l, nil
+		}
+		defer l.Close() // until another is found
+	}
 }
 
 // gateSocket listens where the sandbox finds the gate with policy.NetUnix.
@@ -120,12 +134,15 @@ func nonce() string {
 // (ip_local_port_range, ip(7)), so that none of these takes one in between.
 const firstPort, lastPort = 20000, 32767
 
-// freePorts picks n ports of 127.0.0.1 that are free now. Someone may take one
-// before the gate does: the probe finds that out.
-func freePorts(n int) ([]uint16, error) {
+// freePorts picks n ports of 127.0.0.1 that are free now and not taken otherwise.
+// Someone may take one before the gate does: the probe finds that out.
+func freePorts(n int, taken func(port uint16) bool) ([]uint16, error) {
 	var ports []uint16
 	for try := 0; len(ports) < n; try++ {
 		port := uint16(firstPort + mathrand.IntN(lastPort-firstPort+1)) //nolint:gosec // in range, and no secret
+		if taken(port) {
+			continue
+		}
 		l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil && try < 100 {
 			continue
@@ -220,7 +237,11 @@ func awaitGate(ctx context.Context, c gate.Config, ended <-chan struct{}) error 
 
 // A place is where a gate's files go. Its configuration is half a hundred small
 // files, which a file system in memory writes quicker; its log may get long.
-type place struct{ conf, log string }
+type place struct {
+	conf, log string
+	// taken are ports that the gate may not have.
+	taken func(port uint16) bool
+}
 
 // gateTry names the directory of a try.
 func gateTry(n int) string { return fmt.Sprintf("gate-%d", n) }
@@ -229,7 +250,7 @@ func gateTry(n int) string { return fmt.Sprintf("gate-%d", n) }
 var firstGate = gateTry(0)
 
 func (p place) sub(name string) place {
-	return place{filepath.Join(p.conf, name), filepath.Join(p.log, name)}
+	return place{filepath.Join(p.conf, name), filepath.Join(p.log, name), p.taken}
 }
 
 // startGate brings up a gate under the given container name, on a port that it
@@ -256,7 +277,7 @@ func (m *Manager) startGate(ctx context.Context, be backend.Backend, g backend.G
 }
 
 func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gate, cfg gate.Config, in place, u *undo, fixed func(port uint16)) (_ *runningGate, err error) {
-	ports, err := freePorts(2)
+	ports, err := freePorts(2, in.taken)
 	if err != nil {
 		return nil, err
 	}

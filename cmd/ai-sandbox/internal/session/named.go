@@ -89,7 +89,7 @@ func (m *Manager) GateUp(ctx context.Context, be backend.Backend, name, image st
 	var u undo
 	cfg := gate.Config{Allow: n.Allow, AllowPrivate: n.AllowPrivate, Nonce: rec.Nonce, PolicyHash: rec.PolicyHash}
 	g := backend.Gate{Name: rec.Containers[0], GateName: name, Image: image}
-	r, err := m.startGate(ctx, be, g, cfg, place{dir, dir}, &u, nil)
+	r, err := m.startGate(ctx, be, g, cfg, place{dir, dir, func(uint16) bool { return false }}, &u, nil)
 	if err != nil {
 		return rec, errors.Join(err, u.run(), m.remove(context.WithoutCancel(ctx), be, rec))
 	}

@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -51,6 +52,8 @@ type Handle struct {
 	Isolation    string               `json:"isolation"`
 	Capabilities backend.Capabilities `json:"capabilities"`
 	Reachability Reachability         `json:"reachability"`
+	// Published are the ports inside that are reached from outside.
+	Published []Published `json:"published,omitempty"`
 }
 
 // Reachability has one entry for each way to a sandbox. There is one way.
@@ -220,6 +223,7 @@ func (r *run) ready() error {
 		Reachability: Reachability{LocalReach{
 			WorkspaceDir: w.Path, PID: pid, Exec: []string{sb.Program, "exec", r.id, "--"},
 		}},
+		Published: slices.Clone(r.report.Published),
 	}
 	if sb.rec.Handle, err = json.Marshal(h); err != nil {
 		return fmt.Errorf("tell the handle: %w", err)

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+	"ai-sandbox/cmd/ai-sandbox/internal/publish"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
 	"ai-sandbox/entrypoint/spec"
 	"ai-sandbox/gate"
@@ -119,6 +120,8 @@ type Report struct {
 	Signal   int    `json:"signal,omitempty"`  // that the command died by
 	// Refused are the hosts that the gate refused.
 	Refused []gate.RefusedHost `json:"refused"`
+	// Published are the ports inside that were reached from outside.
+	Published []Published `json:"published,omitempty"`
 	// RefusedMore counts refusals of hosts beyond those in Refused.
 	RefusedMore int `json:"refused_more,omitempty"`
 	// Leftover is what could not be removed.
@@ -151,6 +154,9 @@ type run struct {
 	// endGate removes the gate's container, once; it may be called beside
 	// anything else.
 	endGate func() error
+	// inward is the way in where this process listens at the published ports.
+	inward *publish.Server
+	hello  string
 
 	undo   undo
 	report Report
@@ -318,7 +324,7 @@ func (r *run) prepare() error {
 			return fmt.Errorf("make the gate's directory: %w", err)
 		}
 	}
-	return nil
+	return r.publish()
 }
 
 // gateDir holds the gate's socket with policy.NetUnix; it is bound into the
@@ -391,6 +397,7 @@ func (r *run) start(ctx context.Context, b backend.Sandbox) (*started, error) {
 	if err := r.ctl.Unlink(); err != nil {
 		return nil, err
 	}
+	r.published()
 	if t := r.req.Terminal; t != nil {
 		restore, err := t.Raw()
 		if err != nil {
@@ -508,6 +515,9 @@ func (r *run) enforced(ctx context.Context, up *started, b backend.Sandbox) erro
 		r.mark("enforced")
 		err = <-up.sent
 	}
+	if err == nil && r.inward != nil {
+		err = r.inward.Meet()
+	}
 	switch {
 	case early:
 		// The entrypoint's own word comes first: it knows more, but of a mount,
@@ -578,8 +588,12 @@ func (r *run) sealed(b backend.Sandbox, port uint16) (*spec.Spec, error) {
 	switch p.Net.Mode {
 	case policy.NetGated:
 		s.Firewall.GateAddr, s.Firewall.GatePort = policy.GateAddr, port
+		s.Firewall.Published = Inside(p.Publish)
 	case policy.NetUnix:
 		s.Relay = &spec.Relay{Port: policy.RelayPort, Socket: policy.GateSocket}
+		if r.inward != nil {
+			s.Publish = &spec.Publish{Ports: Inside(p.Publish), Hello: r.hello}
+		}
 	}
 	if b.TTY && r.be.Capabilities().OwnTerminal {
 		s.PTY = true
@@ -672,7 +686,7 @@ func (r *run) bringGate(ctx context.Context, u *undo, fixed func(port uint16)) (
 	}
 	cfg := gate.Config{Allow: net.Allow, AllowPrivate: net.AllowPrivate, Nonce: nonce(), PolicyHash: PolicyHash(net)}
 	g := backend.Gate{Name: "aisb-gate-" + r.id, Session: r.id, Image: r.req.GateImage}
-	in := place{filepath.Join(r.m.RuntimeDir, r.id), filepath.Join(r.m.StateDir, "sessions", r.id)}
+	in := place{filepath.Join(r.m.RuntimeDir, r.id), filepath.Join(r.m.StateDir, "sessions", r.id), r.taken}
 	ready := fixed
 	var rerr error
 	if net.Mode == policy.NetUnix {

@@ -73,7 +73,7 @@ func (b *Backend) Capabilities() backend.Capabilities {
 	}
 	return backend.Capabilities{
 		Runtime: policy.RuntimeLocal, Isolation: policy.IsolationProcess,
-		Limits: backend.LimitNames, Networks: slices.Clone(networks), GateEngines: engines, OwnTerminal: true,
+		Limits: backend.LimitNames, Networks: slices.Clone(networks), GateEngines: engines, Publishing: true, OwnTerminal: true,
 	}
 }
 

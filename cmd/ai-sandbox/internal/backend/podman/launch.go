@@ -30,6 +30,7 @@ func (c *Client) Capabilities() backend.Capabilities {
 		Runtime: policy.RuntimePodman, Isolation: policy.IsolationContainer, Limits: backend.LimitNames,
 		Networks:    []string{policy.NetGated, policy.NetUnix, policy.NetNone},
 		GateEngines: []string{policy.EngineSquid, policy.EngineBuiltin},
+		Publishing:  true,
 		VerifyEarly: true,
 	}
 }

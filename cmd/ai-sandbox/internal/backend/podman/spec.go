@@ -36,18 +36,30 @@ var userNS = specgen.Namespace{
 
 // pastaOptions are pasta's arguments beyond those that podman adds itself.
 // Ports in both directions are named so that containers.conf cannot open them.
-func pastaOptions() []string {
-	return []string{
-		"--map-host-loopback", policy.GateAddr,
-		"-t", "none", "-u", "none", "-T", "none", "-U", "none",
+//
+// Published ports are pasta's own option and not podman's port mappings, of which
+// podman would make the same option: it joins and sorts them, so that what pasta
+// was really told could not be compared word by word.
+func pastaOptions(published []policy.Publish) []string {
+	out := []string{"--map-host-loopback", policy.GateAddr}
+	if len(published) == 0 {
+		out = append(out, "-t", "none") // pasta(1): not together with ports
 	}
+	for _, p := range published {
+		port := policy.FreePortPlaceholder
+		if p.HostPort != 0 {
+			port = strconv.Itoa(int(p.HostPort))
+		}
+		out = append(out, "-t", fmt.Sprintf("%s/%s:%d", p.Addr, port, p.Port))
+	}
+	return append(out, "-u", "none", "-T", "none", "-U", "none")
 }
 
-// pastaArgs is the whole argument list that podman 5 runs pasta with for
-// pastaOptions and nothing from containers.conf, but for the namespace's path
+// pastaArgs is the whole argument list that podman 5 runs pasta with for the
+// options and nothing from containers.conf, but for the namespace's path
 // (the element after --netns). Source: containers/common, libnetwork/pasta.
-func pastaArgs(netns string) []string {
-	args := append([]string{"--config-net"}, pastaOptions()...)
+func pastaArgs(options []string, netns string) []string {
+	args := append([]string{"--config-net"}, options...)
 	return append(args,
 		"--dns-forward", "169.254.1.1",
 		"--no-map-gw", "--quiet",
@@ -123,7 +135,7 @@ func sandboxSpec(b backend.Sandbox) (*specgen.SpecGenerator, error) {
 	switch p.Net.Mode {
 	case policy.NetGated:
 		s.NetNS = specgen.Namespace{NSMode: specgen.Pasta}
-		s.NetworkOptions = map[string][]string{"pasta": pastaOptions()}
+		s.NetworkOptions = map[string][]string{"pasta": pastaOptions(p.Publish)}
 	case policy.NetNone, policy.NetUnix:
 		s.NetNS = specgen.Namespace{NSMode: specgen.NoNetwork}
 	default:

@@ -469,7 +469,7 @@ func (c *Client) kernelDifferences(proc string, data *define.InspectContainerDat
 		if err != nil {
 			return nil, err
 		}
-		if want := pastaArgs(data.NetworkSettings.SandboxKey); !slices.Equal(got, want) {
+		if want := pastaArgs(s.NetworkOptions["pasta"], data.NetworkSettings.SandboxKey); !slices.Equal(got, want) {
 			p = append(p, difference{fmt.Sprintf("pasta runs with %q and not with %q", got, want), setPasta})
 		}
 	}
