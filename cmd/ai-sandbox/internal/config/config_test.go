@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -338,6 +339,30 @@ func TestReadFile(t *testing.T) {
 	}
 	if _, err := ReadFile(dir); err == nil {
 		t.Error("a directory is read")
+	}
+	fifo := filepath.Join(dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadFile(fifo); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("a FIFO: %v", err)
+	}
+	if err := os.WriteFile(path, []byte("#"+strings.Repeat("x", maxFile)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadFile(path); err == nil || !strings.Contains(err.Error(), "longer than 1 MiB") {
+		t.Errorf("a long file: %v", err)
+	}
+	if os.Getuid() == 0 { // only root can give a file away
+		if err := os.Chown(path, 12345, 12345); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadFile(path); err == nil || !strings.Contains(err.Error(), "another user owns this file") {
+			t.Errorf("another user's file: %v", err)
+		}
 	}
 }
 

@@ -6,9 +6,11 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 	"unicode"
 	"unicode/utf8"
 )
@@ -27,26 +29,34 @@ type File struct {
 
 // ReadFile reads the user's file. A file that is not there is empty.
 func ReadFile(path string) (File, error) {
-	info, err := os.Stat(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0) // a FIFO would wait
 	if errors.Is(err, fs.ErrNotExist) {
 		return File{}, nil
 	}
 	if err != nil {
 		return File{}, fmt.Errorf("read configuration: %w", err)
 	}
-	// Whoever can write the file decides what a sandbox may do.
-	if !info.Mode().IsRegular() {
-		return File{}, &Error{Origin: path, Text: "the configuration is not a regular file", Fix: "move it away"}
-	}
-	if info.Mode().Perm()&0o002 != 0 {
-		return File{}, &Error{Origin: path, Text: "other users can write this file", Fix: "run: chmod o-w " + path}
-	}
-	if info.Size() > maxFile {
-		return File{}, &Error{Origin: path, Text: "the file is longer than 1 MiB", Fix: "shorten it"}
-	}
-	data, err := os.ReadFile(path)
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
 	if err != nil {
 		return File{}, fmt.Errorf("read configuration: %w", err)
+	}
+	// Whoever can write the file decides what a sandbox may do.
+	st, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.Mode().IsRegular():
+		return File{}, &Error{Origin: path, Text: "the configuration is not a regular file", Fix: "move it away"}
+	case info.Mode().Perm()&0o002 != 0:
+		return File{}, &Error{Origin: path, Text: "other users can write this file", Fix: "run: chmod o-w " + path}
+	case !ok || st.Uid != 0 && int(st.Uid) != os.Getuid():
+		return File{}, &Error{Origin: path, Text: "another user owns this file", Fix: "make it your own: move it away and copy it back"}
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return File{}, fmt.Errorf("read configuration: %w", err)
+	}
+	if len(data) > maxFile {
+		return File{}, &Error{Origin: path, Text: "the file is longer than 1 MiB", Fix: "shorten it"}
 	}
 	return ParseFile(path, data)
 }
