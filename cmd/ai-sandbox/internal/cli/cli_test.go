@@ -26,7 +26,7 @@ import (
 // A stage is a user with a home and a project, on a machine where nothing real
 // is started.
 type stage struct {
-	t       *testing.T
+	t       testing.TB
 	project string
 	config  string // the user's file
 	env     config.Environ
@@ -38,7 +38,7 @@ type stage struct {
 	err    bytes.Buffer
 }
 
-func newStage(t *testing.T) *stage {
+func newStage(t testing.TB) *stage {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

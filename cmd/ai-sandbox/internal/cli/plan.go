@@ -64,8 +64,13 @@ func (a *app) prepare(flagLayer []config.Item, why purpose) (setup, error) {
 	if err := refuse(verdicts); err != nil {
 		return setup{}, err
 	}
+	return a.setup(facts, settings)
+}
+
+// setup is what settings come to on a machine.
+func (a *app) setup(facts host.Facts, settings config.Settings) (setup, error) {
 	s := setup{
-		Machine:  Machine{Facts: facts, Environ: a.env, Runtime: runtime, In: a.In, Out: a.Out, Err: a.Err, Hide: a.text},
+		Machine:  Machine{Facts: facts, Environ: a.env, Runtime: settings.Text("runtime"), In: a.In, Out: a.Out, Err: a.Err, Hide: a.text},
 		settings: settings,
 		image: ImageRequest{
 			Base: settings.Text("base"), NodeVersion: settings.Text("node_version"), NodeMirror: settings.Text("node_mirror"),
@@ -73,6 +78,7 @@ func (a *app) prepare(flagLayer []config.Item, why purpose) (setup, error) {
 		},
 	}
 	if ca := a.path(settings, "ca_file", facts.Home); ca != "" {
+		var err error
 		if s.image.CA, err = readCA(ca); err != nil {
 			return setup{}, err
 		}

@@ -1,0 +1,288 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/config"
+	"ai-sandbox/cmd/ai-sandbox/internal/host"
+	"ai-sandbox/policy"
+)
+
+// A judge makes policies of settings, on the machine of a stage.
+type judge struct {
+	a     *app
+	facts host.Facts
+}
+
+func newJudge(t testing.TB) judge {
+	t.Helper()
+	s := newStage(t)
+	s.env["EMPTY"] = ""
+	a := &app{Streams: Streams{Out: io.Discard, Err: io.Discard}, ctx: context.Background(), env: s.env, engine: s.engine, cwd: s.project}
+	facts, err := a.probe(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return judge{a, facts}
+}
+
+func (j judge) policy(l config.Layers) (policy.Policy, error) {
+	settings, err := l.Settle()
+	if err != nil {
+		return policy.Policy{}, err
+	}
+	s, err := j.a.setup(j.facts, settings)
+	if err != nil {
+		return policy.Policy{}, err
+	}
+	p, _, err := j.a.policy(Invocation{Args: []string{"true"}}, s)
+	return p, err
+}
+
+// allowsMore lists in what a policy allows more than another one does. What it
+// does not know to be less counts: a new field of a policy has to be added here
+// before a project's file may change it.
+func allowsMore(was, is policy.Policy) []string {
+	var out []string
+	more := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+
+	modes := []string{policy.NetNone, policy.NetUnix, policy.NetGated, policy.NetHost}
+	if slices.Index(modes, is.Net.Mode) > slices.Index(modes, was.Net.Mode) {
+		more("net %s, not %s", is.Net.Mode, was.Net.Mode)
+	}
+	if is.Net.Gated() && was.Net.Gated() {
+		if is.Net.Engine != was.Net.Engine || is.Net.GateName != was.Net.GateName {
+			more("gate %s %s, not %s %s", is.Net.Engine, is.Net.GateName, was.Net.Engine, was.Net.GateName)
+		}
+		for _, list := range [][2][]policy.Entry{{is.Net.Allow, was.Net.Allow}, {is.Net.AllowPrivate, was.Net.AllowPrivate}} {
+			for _, e := range list[0] {
+				if !slices.ContainsFunc(list[1], func(have policy.Entry) bool { return have.Covers(e) }) {
+					more("host %s", e)
+				}
+			}
+		}
+	}
+	is.Net = was.Net
+	// The rules and the variables that lead to the gate follow from the mode.
+	is.Ruleset = was.Ruleset
+	given := func(list []policy.Env) (out []policy.Env) {
+		for _, e := range list {
+			if e.From != policy.FromProxy {
+				out = append(out, e)
+			}
+		}
+		return out
+	}
+	for _, e := range given(is.Env) {
+		if !slices.Contains(given(was.Env), e) {
+			more("variable %+v", e)
+		}
+	}
+	is.Env = was.Env
+
+	if was.Home.Ephemeral && !is.Home.Ephemeral {
+		more("a home that stays")
+	}
+	for _, m := range is.Mounts {
+		i := slices.IndexFunc(was.Mounts, func(w policy.Mount) bool { return w.Target == m.Target && w.Kind == m.Kind })
+		switch {
+		case m.Why == policy.WhyGate: // of the mode unix
+		case i < 0:
+			more("mount %s (%s)", m.Target, m.Why)
+		default:
+			w := was.Mounts[i]
+			if w.ReadOnly && !m.ReadOnly {
+				more("%s is writable", m.Target)
+			}
+			if m.Why == policy.WhyHome && is.Home.Ephemeral {
+				w.Source = m.Source
+			}
+			w.ReadOnly = m.ReadOnly
+			if !reflect.DeepEqual(w, m) {
+				more("another mount %s (%s, not %s)", m.Target, m.Source, w.Source)
+			}
+		}
+	}
+	for _, w := range was.Mounts {
+		// A mount may hide something, but not where there is nothing below it: a
+		// jail's root is empty.
+		if w.Why != policy.WhyGate && !slices.ContainsFunc(is.Mounts, func(m policy.Mount) bool { return w.Target == m.Target }) &&
+			(is.Runtime == policy.RuntimePodman || slices.ContainsFunc(is.Mounts, func(m policy.Mount) bool { return strings.HasPrefix(w.Target, m.Target+"/") })) {
+			more("no mount %s (%s)", w.Target, w.Why)
+		}
+	}
+	is.Mounts, is.Home = was.Mounts, was.Home
+	if is.Image != nil && was.Image != nil && is.Image.GateRef == "" {
+		image := *is.Image
+		image.GateRef, image.GateID = was.Image.GateRef, was.Image.GateID // no gate is started
+		is.Image = &image
+	}
+	is.Unusual = was.Unusual // in words, what the fields say
+	for i, v := range reflect.VisibleFields(reflect.TypeFor[policy.Policy]()) {
+		if !reflect.DeepEqual(reflect.ValueOf(is).Field(i).Interface(), reflect.ValueOf(was).Field(i).Interface()) {
+			more("another %s", v.Name)
+		}
+	}
+	return out
+}
+
+// narrows judges one pair of files: where the project's is obeyed without trust,
+// a run with it may do no more than one without. It tells whether there was
+// anything to compare.
+func (j judge) narrows(t *testing.T, l config.Layers) (obeyed, compared bool) {
+	if len(l.Project.Lines()) == 0 || len(l.Wider(config.File{})) > 0 {
+		return false, false
+	}
+	with, err := j.policy(l)
+	if err != nil {
+		return true, false // refused, which allows nothing
+	}
+	without := l
+	without.Project = config.File{}
+	was, err := j.policy(without)
+	if err != nil {
+		return true, false // as by a variable that the user's file passes and that is not set
+	}
+	if more := allowsMore(was, with); len(more) > 0 {
+		t.Errorf("the project's file\n%sover the user's\n%swith %v and %v is obeyed without trust, and allows more: %s",
+			l.Project.Canonical(), l.User.Canonical(), l.Env, l.Flags, strings.Join(more, "; "))
+	}
+	return true, true
+}
+
+// examples are values that make sense together; an option without any has the
+// values of its kind.
+var examples = map[string][]string{
+	"allow":         {"a.example.com", ".example.com", "a.example.com:8443", "b.test", "192.0.2.0/24", "192.0.2.7", "x y"},
+	"allow_private": {"127.0.0.1:5432", "db.example.com", ".example.com"},
+	"gate":          {"work"},
+	"env":           {"TOKEN", "TOKEN=1", "A=1", "A=2", "EMPTY", "TERM", "B=x y"},
+	"profile":       {"local", "gated", "bwrap-local", "p"},
+	"base":          {"docker.io/library/debian:bookworm"},
+	"node_version":  {"22.21.1"},
+	"node_mirror":   {"https://mirror.example.com"},
+	"ca_file":       {"/nowhere"},
+	"cache_dir":     {"/cache"},
+}
+
+func values(o config.Option) []string {
+	switch {
+	case o.Values != nil:
+		return o.Values
+	case o.Kind == config.Bool:
+		return []string{"true", "false"}
+	case examples[o.Key] != nil:
+		return examples[o.Key]
+	}
+	return []string{"1", "2", "/nowhere"}
+}
+
+// written is a random file, most of it of a few options, so that both files are
+// about the same ones.
+func written(r *rand.Rand, in config.Source, options []config.Option) string {
+	var b strings.Builder
+	section := func(profile bool) {
+		seen := map[string]bool{}
+		for range r.IntN(5) {
+			o := options[r.IntN(len(options))]
+			if !o.In(in) || seen[o.Key] && o.Kind != config.List || profile && o.Key == "profile" {
+				continue
+			}
+			seen[o.Key] = true
+			v := values(o)
+			value := v[r.IntN(len(v))]
+			if r.IntN(6) == 0 {
+				value = ""
+			}
+			b.WriteString(o.Key + " = " + value + "\n")
+		}
+	}
+	section(false)
+	if r.IntN(4) == 0 {
+		b.WriteString("[profile p]\n")
+		section(true)
+	}
+	return b.String()
+}
+
+// What the table of options says about widening is true of the policies that
+// come of it, over all settings.
+func TestNarrowingAllowsNoMore(t *testing.T) {
+	j := newJudge(t)
+	r := rand.New(rand.NewPCG(4, 2)) //nolint:gosec // a test that is the same each time
+	obeyed, compared, widened, unseen := 0, 0, 0, 0
+	for range 6000 {
+		var options []config.Option
+		for range 4 {
+			options = append(options, config.Options[r.IntN(len(config.Options))])
+		}
+		user, err1 := config.ParseFile("user", []byte(written(r, config.InFile, options)))
+		project, err2 := config.ParseProject(config.ProjectFile, []byte(written(r, config.InProject, options)))
+		if err1 != nil || err2 != nil {
+			t.Fatal(err1, err2)
+		}
+		l := config.Layers{User: user, Project: project}
+		for range r.IntN(2) { // a flag over all
+			o := options[r.IntN(len(options))]
+			v := values(o)
+			l.Flags = append(l.Flags, config.Item{Key: o.Key, Value: v[r.IntN(len(v))], Origin: "--" + o.Flag()})
+		}
+		ok, both := j.narrows(t, l)
+		if ok {
+			obeyed++
+		}
+		if both {
+			compared++
+		}
+		// The other way around: where the table says that a file widens, the
+		// comparison often sees it, so it is not blind.
+		if with, err := j.policy(l); err == nil && len(l.Wider(config.File{})) > 0 {
+			was := l
+			was.Project = config.File{}
+			if p, err := j.policy(was); err == nil {
+				widened++
+				if len(allowsMore(p, with)) == 0 {
+					unseen++
+				}
+			}
+		}
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d files were obeyed without trust, %d of them compared; %d widened, %d of them to no effect", obeyed, compared, widened, unseen)
+	if compared < 500 || widened < 500 || unseen*2 > widened {
+		t.Error("that is too little to say something")
+	}
+}
+
+// FuzzNarrowing is the same for any two files.
+func FuzzNarrowing(f *testing.F) {
+	for _, s := range [][2]string{
+		{"allow = a.example.com", "allow =\nallow = a.example.com:443"},
+		{"net = unix\n[profile p]\nfs = ro", "net = none\n[profile p]\nfs ="},
+		{"env = A=1\nenv = A=2", "env = A=1"},
+		{"profile = local", "profile =\nephemeral_home = true"},
+	} {
+		f.Add(s[0], s[1])
+	}
+	j := newJudge(f)
+	f.Fuzz(func(t *testing.T, user, project string) {
+		u, err := config.ParseFile("user", []byte(user))
+		if err != nil {
+			return
+		}
+		p, err := config.ParseProject(config.ProjectFile, []byte(project))
+		if err != nil {
+			return
+		}
+		j.narrows(t, config.Layers{User: u, Project: p})
+	})
+}
