@@ -86,10 +86,13 @@ type Policy struct {
 	Workdir     string  `json:"workdir"`
 	WorkdirNote string  `json:"workdir_note,omitempty"`
 	Mounts      []Mount `json:"mounts"`
-	Home        Home    `json:"home"`
-	Env         []Env   `json:"env"`
-	Net         Net     `json:"net"`
-	Limits      Limits  `json:"limits"`
+	// Unheld are protected host paths that can't be mounted over, so that they can
+	// be replaced inside.
+	Unheld []string `json:"unheld,omitempty"`
+	Home   Home     `json:"home"`
+	Env    []Env    `json:"env"`
+	Net    Net      `json:"net"`
+	Limits Limits   `json:"limits"`
 	// Publish are the ports inside that are reached from outside.
 	Publish []Publish `json:"publish,omitempty"`
 	// Capabilities are the ones that the entrypoint holds until it has
@@ -134,6 +137,9 @@ type Mount struct {
 	Source   string `json:"source,omitempty"` // host path or volume name
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"read_only,omitempty"`
+	// Placeholder is PlaceholderDir or PlaceholderFile where nothing is: such a
+	// one is made before the start, and removed at the end if it's still empty.
+	Placeholder string `json:"placeholder,omitempty"`
 	// Relabel asks podman for a shared SELinux label (":z").
 	Relabel bool `json:"relabel,omitempty"`
 	// SizeBytes bounds a tmpfs; 0 elsewhere.

@@ -108,7 +108,7 @@ func (b *page) words(col, first int, words []string) {
 func (b *page) text(label, s string) { b.field(label, strings.Fields(s)...) }
 
 // loud begin those of Policy.Unusual that a run says again when it starts.
-var loud = []string{"HOST NETWORK", "HARNESS HOME", "LAN-FACING"}
+var loud = []string{"HOST NETWORK", "HARNESS HOME", "LAN-FACING", "NOT HELD", "GIT"}
 
 // Loud are the notes that nobody may miss: with them, less is shut than the name
 // of the program promises.
@@ -150,8 +150,11 @@ func (p Policy) Text() string {
 
 	b.WriteString("\nmounts; the rest of the file system is read-only\n")
 	for _, m := range p.Mounts {
-		b.mount(m)
+		if m.Why != WhyProtected && m.Why != WhyHeld {
+			b.mount(m)
+		}
 	}
+	b.protected(p)
 
 	b.home(p.Home)
 

@@ -43,6 +43,11 @@ const (
 type Facts struct {
 	// Project is the directory to mount, absolute and without symlinks.
 	Project string
+	// Tree is the project as far as it is protected, and Git the git directory of
+	// a project that is a worktree. GitNote says what of git's is not mounted.
+	Tree    Tree
+	Git     *GitDir
+	GitNote string
 	// RuntimeDir is ai-sandbox's own directory for sockets and FIFOs.
 	RuntimeDir string
 	// SELinux is set where bind mounts need a label.
@@ -90,6 +95,8 @@ type Input struct {
 	GateName string
 	// ReadOnly mounts the project read-only.
 	ReadOnly bool
+	// Unprotect are protected paths to leave free (see ProtectedPaths).
+	Unprotect []string
 	// Binds are further mounts that the harness needs of the host.
 	Binds []Mount
 	// Links and Seeds are for the home; the seeds' hashes are made here.
@@ -196,6 +203,11 @@ func Resolve(in Input) (Policy, error) {
 		p.Capabilities = []string{"NET_ADMIN", "SETGID", "SETPCAP", "SETUID"}
 		p.Mounts = mounts(in, workdir, home.Volume, limits)
 	}
+	guard, err := protect(in, workdir)
+	if err != nil {
+		return Policy{}, err
+	}
+	p.Mounts, p.Unheld = guard.over(p.Mounts), guard.unheld
 	if in.Net == NetGated || in.Net == NetUnix {
 		p.Net.Engine = in.Engine
 		if in.Engine == "" {
@@ -211,7 +223,7 @@ func Resolve(in Input) (Policy, error) {
 	if p.Image != nil && (p.Net.Engine != EngineSquid || p.Net.GateName != "") {
 		p.Image.GateRef, p.Image.GateID = "", "" // the run starts no such container
 	}
-	p.Unusual = append(unusual(p, in.ExtraCA), in.Loud...)
+	p.Unusual = slices.Concat(unusual(p, in.ExtraCA), guard.notes, in.Loud)
 	return p, nil
 }
 
@@ -248,7 +260,9 @@ func checkNet(in Input) error {
 func (p Policy) Filled(session string, gatePort uint16) Policy {
 	p.Mounts = slices.Clone(p.Mounts)
 	for i, m := range p.Mounts {
-		if m.Why != WhyProject { // the user's path is never rewritten
+		switch m.Why {
+		case WhyProject, WhyProtected, WhyHeld, WhyGitDir: // the user's path is never rewritten
+		default:
 			p.Mounts[i].Source = strings.ReplaceAll(m.Source, SessionPlaceholder, session)
 		}
 	}
@@ -352,6 +366,11 @@ const (
 	WhyHome    = "home"
 	WhyControl = "control FIFOs; emptied before the command starts"
 	WhyGate    = "the gate's socket"
+	// WhyProtected is a protected path, WhyHeld a directory on the way to one, and
+	// WhyGitDir where a worktree's objects and branches are.
+	WhyProtected = "protected"
+	WhyHeld      = "held in place"
+	WhyGitDir    = "git directory of this worktree"
 )
 
 // mounts lists everything that is mounted, in the order of their targets. What

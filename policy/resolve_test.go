@@ -110,6 +110,7 @@ func TestRender(t *testing.T) {
 	open.Loud = []string{"HARNESS HOME: your own agent obeys what is planted there"}
 	for name, in := range map[string]Input{
 		"plain": plain(), "full": full, "none": none, "named": named, "unix": unix, "local": local, "local-host": open,
+		"repository": repository(), "worktree": worktree(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := Resolve(in)
@@ -275,7 +276,7 @@ func TestFilled(t *testing.T) {
 		t.Errorf("the project became %s, %s", f.Project, f.Mounts[0].Source)
 	}
 	for _, m := range f.Mounts[1:] {
-		if strings.Contains(m.Source, "<") {
+		if strings.Contains(m.Source, "<") != (m.Why == WhyProtected) {
 			t.Errorf("mount %+v", m)
 		}
 	}

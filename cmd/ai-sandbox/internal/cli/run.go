@@ -118,6 +118,9 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 		errs = append(errs, err)
 	}
 	a.hide(in.Env, in.EnvFile, h.Token != "")
+	if err := look(&in, s.settings.Values("unprotect")); err != nil {
+		errs = append(errs, err)
+	}
 	if in.GateName == "" || in.Runtime != policy.RuntimeLocal { // else it is refused below
 		if in.Allow, in.AllowPrivate, err = a.lists(s, in.Net, in.GateName); err != nil {
 			errs = append(errs, err)

@@ -105,6 +105,8 @@ var Options = []Option{
 		Usage: "a home that ends with the run, not the project's own"},
 	{Key: "fs", Default: "rw", Values: []string{"rw", "ro"}, Widens: tightTo("ro", "rw"), Use: UseStart, Topic: "files", Arg: "MODE",
 		Usage: "mount the project rw (read-write) or ro (read-only)"},
+	{Key: "unprotect", Kind: List, Widens: adding, Use: UseStart, Topic: "files", Arg: "PATH",
+		Usage: "let the command change PATH, which is read-only in a writable project since tools on this machine run or obey it (.git/hooks, .envrc, ...); repeat for more"},
 	{Key: "bind_harness_home", Kind: Bool, Default: "false", Source: InFile | InFlag, Use: UseStart, Topic: "files",
 		Usage: "let the agent write its whole directory in your home (~/.claude, ...): what it plants there, your own agent obeys later"},
 	{Key: "memory", Widens: atMost(policy.LimitAmount(policy.ParseMemory)), Use: UseStart, Topic: "limits", Arg: "SIZE",

@@ -245,6 +245,7 @@ func (e *engine) run(ctx context.Context, r cli.RunRequest) (int, error) {
 	}
 	rep, err := e.runSession(ctx, r, signals, nil)
 	summary(say(r.Machine), rep, r.Policy.Net.GateName)
+	changed(say(r.Machine), rep)
 	if report != nil {
 		// Who asked for a report would take its absence for something else.
 		if werr := report.write(rep); werr != nil {

@@ -212,6 +212,9 @@ func (m *Manager) removeParts(ctx context.Context, be backend.Backend, r store.R
 	for _, v := range r.Volumes {
 		errs = append(errs, be.RemoveVolume(ctx, v))
 	}
+	if err := errors.Join(errs...); err == nil { // or something may still run in the project
+		errs = append(errs, m.letGo(r, nil))
+	}
 	for _, d := range r.Dirs {
 		if !m.ours(d) {
 			return fmt.Errorf("the record of %s names the directory %s, which is not ours; it was not removed", r.ID, policy.Quote(d))

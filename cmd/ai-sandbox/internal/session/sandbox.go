@@ -244,7 +244,7 @@ func (r *run) ready() error {
 func (r *run) ended() error {
 	rec := &r.req.Sandbox.rec
 	if r.report.Leftover == "" {
-		rec.Containers, rec.Volumes, rec.Home, rec.Dirs = nil, nil, "", nil
+		rec.Containers, rec.Volumes, rec.Home, rec.Dirs, rec.Placeholders = nil, nil, "", nil, nil
 	}
 	var errs []error
 	if !rec.Ready && r.report.Leftover == "" {
@@ -416,7 +416,9 @@ func (m *Manager) Down(ctx context.Context, id string, backendOf func(ctx contex
 
 // left tells whether the record names anything that may still be there of what
 // ran.
-func left(r store.Record) bool { return len(r.Containers)+len(r.Volumes)+len(r.Dirs) > 0 }
+func left(r store.Record) bool {
+	return len(r.Containers)+len(r.Volumes)+len(r.Dirs)+len(r.Placeholders) > 0
+}
 
 // endSupervisor asks the process that owns a sandbox to end, and kills it when it
 // does not.
@@ -581,7 +583,7 @@ func (m *Manager) reapSandbox(ctx context.Context, be backend.Backend, id string
 	if !s.rec.Ready {
 		return true, m.forget(s.rec, emptyWorkspace)
 	}
-	s.rec.Containers, s.rec.Volumes, s.rec.Home, s.rec.Dirs = nil, nil, "", nil
+	s.rec.Containers, s.rec.Volumes, s.rec.Home, s.rec.Dirs, s.rec.Placeholders = nil, nil, "", nil, nil
 	return true, m.Store.Put(s.rec)
 }
 

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+	"ai-sandbox/cmd/ai-sandbox/internal/protect"
 	"ai-sandbox/cmd/ai-sandbox/internal/publish"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
 	"ai-sandbox/entrypoint/spec"
@@ -124,6 +125,12 @@ type Report struct {
 	Published []Published `json:"published,omitempty"`
 	// RefusedMore counts refusals of hosts beyond those in Refused.
 	RefusedMore int `json:"refused_more,omitempty"`
+	// Changed are files of the project that appeared or changed while the command
+	// ran, and that tools on this machine run or obey; ChangedMore counts those
+	// beyond, and ChangedPartly says that not everything was looked at.
+	Changed       []protect.Change `json:"changed,omitempty"`
+	ChangedMore   int              `json:"changed_more,omitempty"`
+	ChangedPartly bool             `json:"changed_partly,omitempty"`
 	// Leftover is what could not be removed.
 	Leftover string `json:"leftover,omitempty"`
 	// Timings are milliseconds since the program began.
@@ -157,6 +164,10 @@ type run struct {
 	// inward is the way in where this process listens at the published ports.
 	inward *publish.Server
 	hello  string
+
+	// held are the project's protected paths, and binds what they were.
+	held  *protect.Hold
+	binds []spec.Bind
 
 	undo   undo
 	report Report
@@ -301,6 +312,9 @@ func (r *run) prepare() error {
 	} else {
 		r.undo.last = undoStep{"remove the record", func(context.Context) error { return r.m.Store.Delete(rec) }}
 	}
+	if err := r.hold(rec); err != nil {
+		return err
+	}
 	for _, d := range rec.Dirs {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return fmt.Errorf("make the session's directory: %w", err)
@@ -408,6 +422,9 @@ func (r *run) start(ctx context.Context, b backend.Sandbox) (*started, error) {
 		if !r.be.Capabilities().OwnTerminal { // else it was in the spec
 			r.resize(ctx, up.id)
 		}
+	}
+	if err := r.held.Begin(); err != nil {
+		return nil, err
 	}
 	if err := r.ctl.Send(spec.ToGuest{Go: true}); err != nil {
 		return nil, err
@@ -614,6 +631,7 @@ func (r *run) sealed(b backend.Sandbox, port uint16) (*spec.Spec, error) {
 	for _, f := range p.Home.Seeds {
 		s.Seeds = append(s.Seeds, spec.Seed{Path: policy.HomeDir + "/" + f.Path, Content: f.Content, Mode: f.Mode})
 	}
+	s.Binds = append(s.Binds, r.binds...)
 	for _, m := range p.Mounts {
 		switch m.Kind {
 		case policy.KindTmpfs:

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
 	"ai-sandbox/cmd/ai-sandbox/internal/backend/fake"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
@@ -52,6 +54,8 @@ type env struct {
 	be      *fake.Backend
 	said    []string
 	signals chan os.Signal
+	project string
+	id      spec.Bind // the project's
 }
 
 func newEnv(t *testing.T, g fake.Guest) *env {
@@ -60,7 +64,12 @@ func newEnv(t *testing.T, g fake.Guest) *env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &env{be: fake.New(g), signals: make(chan os.Signal, 4)}
+	e := &env{be: fake.New(g), signals: make(chan os.Signal, 4), project: t.TempDir()}
+	id, err := identify(unix.AT_FDCWD, e.project)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.id = spec.Bind{Target: policy.FallbackDir, Dev: id.Dev, Ino: id.Ino}
 	// FIFO paths are short; the state may be anywhere.
 	e.m = &Manager{Store: st, RuntimeDir: t.TempDir(), StateDir: t.TempDir(),
 		Say: func(format string, a ...any) { e.said = append(e.said, format) }}
@@ -75,7 +84,7 @@ func (e *env) run(t *testing.T, net string) (Report, error) {
 func (e *env) runWith(t *testing.T, net string, limits policy.LimitInputs) (Report, error) {
 	t.Helper()
 	p, err := policy.Resolve(policy.Input{
-		Facts:   policy.Facts{Project: "/home/dev/project", RuntimeDir: e.m.RuntimeDir, EnvSet: func(n string) bool { return n == "TOKEN" }},
+		Facts:   policy.Facts{Project: e.project, RuntimeDir: e.m.RuntimeDir, EnvSet: func(n string) bool { return n == "TOKEN" }},
 		Runtime: policy.RuntimePodman, Command: []string{"true"}, Net: net, Env: []string{"TOKEN"}, Limits: limits,
 	})
 	if err != nil {
@@ -85,7 +94,7 @@ func (e *env) runWith(t *testing.T, net string, limits policy.LimitInputs) (Repo
 	defer cancel()
 	return e.m.Run(ctx, e.be, Request{
 		Policy: p, Values: map[string]policy.Secret{"TOKEN": policy.NewSecret("TOKEN", "multi\nline")}, Streams: backend.Streams{Stdout: io.Discard, Stderr: io.Discard},
-		Signals: e.signals, Start: time.Now(), Project: spec.Bind{Dev: 1, Ino: 2},
+		Signals: e.signals, Start: time.Now(), Project: e.id,
 	})
 }
 
@@ -97,6 +106,9 @@ func (e *env) clean(t *testing.T) {
 	}
 	if r, err := e.m.Store.List(); err != nil || len(r) > 0 {
 		t.Errorf("records left: %v, %v", r, err)
+	}
+	if names, err := os.ReadDir(e.project); err != nil || len(names) > 0 {
+		t.Errorf("left in the project: %v, %v", names, err)
 	}
 	for _, dir := range []string{e.m.RuntimeDir, filepath.Join(e.m.StateDir, "sessions")} {
 		entries, err := os.ReadDir(dir)
@@ -143,8 +155,14 @@ func TestSealedMessage(t *testing.T) {
 	if strings.Contains(env, policy.PortPlaceholder) {
 		t.Errorf("a placeholder is left: %q", env)
 	}
-	if len(got.Binds) != 2 || got.Binds[0] != (spec.Bind{Target: "/home/dev/project", Dev: 1, Ino: 2}) ||
-		got.Binds[1].Target != spec.Dir || got.Binds[1].Ino == 0 {
+	protected := 0
+	for _, b := range got.Binds {
+		if strings.HasPrefix(b.Target, policy.FallbackDir+"/.") && b.Ino != 0 {
+			protected++
+		}
+	}
+	control := got.Binds[len(got.Binds)-1]
+	if protected != 11 || len(got.Binds) != 13 || got.Binds[11] != e.id || control.Target != spec.Dir || control.Ino == 0 {
 		t.Errorf("binds %+v", got.Binds)
 	}
 }

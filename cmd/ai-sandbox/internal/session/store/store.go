@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -62,6 +63,25 @@ type Record struct {
 	Handle    json.RawMessage `json:"handle,omitempty"`
 	Report    json.RawMessage `json:"report,omitempty"`
 	Workspace *Workspace      `json:"workspace,omitempty"`
+	// Placeholders are the empty files and directories in the project that keep
+	// protected paths from being made. Several sessions may name the same one.
+	Placeholders []Placeholder `json:"placeholders,omitempty"`
+}
+
+// A Placeholder is an empty directory or file at a path below Root, which is a host
+// path.
+type Placeholder struct {
+	Root string `json:"root"`
+	Path string `json:"path"`
+	File bool   `json:"file,omitempty"`
+	// Asked is when the record was written, in nanoseconds since 1970: before the
+	// placeholder was made.
+	Asked int64 `json:"asked"`
+	// Dev, Ino and Born are as a Workspace's. An Ino of 0: it was not made yet, or
+	// its maker was killed before it could write that down.
+	Dev  uint64 `json:"dev,omitempty"`
+	Ino  uint64 `json:"ino,omitempty"`
+	Born int64  `json:"born,omitempty"`
 }
 
 // A Workspace is the directory that a sandbox works in.
@@ -122,6 +142,19 @@ func (s *Store) Put(r Record) error {
 		return errors.Join(fmt.Errorf("write the record of %s: %w", r.ID, err), os.Remove(tmp.Name()))
 	}
 	return nil
+}
+
+// waitTime bounds the wait for a lock that is held for some file operations.
+const waitTime = 10 * time.Second
+
+// WaitLock is Lock for what takes others a few milliseconds: it waits for its turn.
+func (s *Store) WaitLock(name string) (unlock func(), err error) {
+	for deadline := time.Now().Add(waitTime); ; time.Sleep(time.Millisecond) {
+		unlock, err := s.Lock(name)
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
+			return unlock, err
+		}
+	}
 }
 
 // Lock keeps other processes of this user from working on the same thing until

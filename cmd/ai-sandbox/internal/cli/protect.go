@@ -1,0 +1,15 @@
+// What of the project is protected.
+
+package cli
+
+import (
+	"ai-sandbox/cmd/ai-sandbox/internal/protect"
+	"ai-sandbox/policy"
+)
+
+// look adds what the policy has to know of the project's protected paths.
+func look(in *policy.Input, unprotect []string) error {
+	p, err := protect.Look(in.Facts.Project, unprotect)
+	in.Facts.Tree, in.Facts.Git, in.Facts.GitNote, in.Unprotect = p.Tree, p.Git, p.Note, unprotect
+	return err
+}

@@ -1,0 +1,406 @@
+// Package protect is the host's side of the protected paths of a project
+// (policy/protect.go): it looks which are there, keeps those that are not from
+// being made with empty placeholders, and tells at the end of a run what has
+// changed that tools on this machine run or obey.
+//
+// Whatever lies in the project may be an agent's. It is opened beneath the
+// project's directory, no link is followed, and nothing is read that is not a
+// file of a few bytes of git's.
+package protect
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"ai-sandbox/policy"
+)
+
+// What is looked at of git's submodules and worktrees; with more of them, all that
+// they lie in is read-only.
+const (
+	maxRepos     = 16
+	maxWorktrees = 16
+	maxDirs      = 256
+	maxNames     = 4096
+)
+
+// openBeneath opens a path below a directory. No link is followed, and one at its
+// end is opened only with O_PATH.
+func openBeneath(root int, name string, flags int, mode uint32) (int, error) {
+	how := unix.OpenHow{
+		Flags:   uint64(flags | unix.O_NOFOLLOW | unix.O_CLOEXEC), //nolint:gosec // flags of open(2)
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+		Mode:    uint64(mode),
+	}
+	for range 32 {
+		fd, err := unix.Openat2(root, name, &how)
+		// openat2(2): something was renamed meanwhile.
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+	return -1, unix.EAGAIN
+}
+
+// openRoot opens a directory to look below it.
+func openRoot(dir string) (int, error) {
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open %s: %w", policy.Quote(dir), err)
+	}
+	return fd, nil
+}
+
+// A tree is a policy.Tree while it is looked at.
+type tree struct {
+	policy.Tree
+	fd int
+}
+
+// kind says what is at a path.
+func (t *tree) kind(name string) (string, error) {
+	fd, err := openBeneath(t.fd, name, unix.O_PATH, 0)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("look at %s in %s: %w", policy.Quote(name), policy.Quote(t.Root), err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return "", fmt.Errorf("look at %s in %s: %w", policy.Quote(name), policy.Quote(t.Root), err)
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		return policy.FoundDir, nil
+	case unix.S_IFREG:
+		return policy.FoundFile, nil
+	case unix.S_IFLNK:
+		return policy.FoundLink, nil
+	}
+	return policy.FoundOther, nil
+}
+
+// find looks at paths and at what they lie in.
+func (t *tree) find(paths []string) error {
+	for _, p := range paths {
+		for i := 0; i <= len(p); i++ {
+			if i < len(p) && p[i] != '/' {
+				continue
+			}
+			step := p[:i]
+			what, known := t.Found[step]
+			if !known {
+				var err error
+				if what, err = t.kind(step); err != nil {
+					return err
+				}
+				if what == policy.FoundDir && i < len(p) {
+					names, _, err := t.names(step, 1)
+					if err != nil {
+						return err
+					}
+					if len(names) == 0 {
+						what = policy.FoundEmpty
+					}
+				}
+				if what != "" {
+					t.Found[step] = what
+				}
+			}
+			if what != policy.FoundDir {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// names lists a directory, and the directories in it, up to limit names.
+func (t *tree) names(dir string, limit int) (names, dirs []string, err error) {
+	fd, err := openBeneath(t.fd, dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("look into %s in %s: %w", policy.Quote(dir), policy.Quote(t.Root), err)
+	}
+	f := os.NewFile(uintptr(fd), dir)
+	defer f.Close()
+	entries, err := f.ReadDir(limit)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, nil, fmt.Errorf("look into %s in %s: %w", policy.Quote(dir), policy.Quote(t.Root), err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+		if e.IsDir() {
+			dirs = append(dirs, e.Name())
+		}
+	}
+	slices.Sort(dirs)
+	return names, dirs, nil
+}
+
+// repo adds the git directory at a path, and those of its submodules and
+// worktrees.
+func (t *tree) repo(dir string) error {
+	t.Repos = append(t.Repos, dir)
+	modules := path.Join(dir, "modules")
+	if what, err := t.kind(modules); err != nil {
+		return err
+	} else if what == policy.FoundDir {
+		budget := maxDirs
+		repos, whole, err := t.modules(modules, &budget)
+		if err != nil {
+			return err
+		}
+		if !whole || len(repos) > maxRepos {
+			repos = nil
+			t.Whole = append(t.Whole, modules)
+		}
+		t.Repos = append(t.Repos, repos...)
+	}
+	worktrees := path.Join(dir, "worktrees")
+	if what, err := t.kind(worktrees); err != nil || what != policy.FoundDir {
+		return err
+	}
+	names, dirs, err := t.names(worktrees, maxNames)
+	if err != nil {
+		return err
+	}
+	if len(dirs) > maxWorktrees || len(names) == maxNames {
+		t.Whole = append(t.Whole, worktrees)
+		return nil
+	}
+	for _, d := range dirs {
+		t.Worktrees = append(t.Worktrees, path.Join(worktrees, d))
+	}
+	return nil
+}
+
+// modules finds the git directories of submodules: a submodule's name may have
+// slashes in it, and a submodule has submodules. whole is false where there are
+// more than the budget lets look at.
+func (t *tree) modules(dir string, budget *int) (repos []string, whole bool, err error) {
+	if *budget--; *budget < 0 {
+		return nil, false, nil
+	}
+	names, dirs, err := t.names(dir, maxNames)
+	if err != nil || len(names) == maxNames {
+		return nil, false, err
+	}
+	for _, d := range dirs {
+		at := path.Join(dir, d)
+		inner, _, err := t.names(at, maxNames)
+		if err != nil {
+			return nil, false, err
+		}
+		next := at
+		if slices.Contains(inner, "HEAD") || slices.Contains(inner, "config") {
+			repos = append(repos, at)
+			if !slices.Contains(inner, "modules") {
+				continue
+			}
+			next = path.Join(at, "modules")
+		}
+		below, whole, err := t.modules(next, budget)
+		if err != nil || !whole {
+			return nil, false, err
+		}
+		repos = append(repos, below...)
+	}
+	return repos, true, nil
+}
+
+// A Project is what a policy has to know of the project's protected paths.
+type Project struct {
+	Tree policy.Tree
+	Git  *policy.GitDir
+	Note string // of what of git's is not mounted
+}
+
+// Look looks at the protected paths of a project, and at the paths of which the
+// user says that they need no protection.
+func Look(project string, unprotect []string) (Project, error) {
+	fd, err := openRoot(project)
+	if err != nil {
+		return Project{}, err
+	}
+	defer unix.Close(fd)
+	t := &tree{policy.Tree{Root: project, Found: map[string]string{}}, fd}
+	var out Project
+	dot, err := t.kind(".git")
+	if err != nil {
+		return out, err
+	}
+	switch dot {
+	case policy.FoundDir:
+		err = t.repo(".git")
+	case policy.FoundFile:
+		out.Git, out.Note, err = t.gitFile(unprotect)
+	}
+	if err != nil {
+		return out, err
+	}
+	if err := t.find(append(policy.ProtectedPaths(t.Tree), local(unprotect)...)); err != nil {
+		return out, err
+	}
+	out.Tree = t.Tree
+	return out, nil
+}
+
+// local are those of the paths that can be looked at below a directory.
+func local(paths []string) []string {
+	var out []string
+	for _, p := range paths {
+		if p = filepath.Clean(p); filepath.IsLocal(p) && p != "." {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// gitFile follows a .git that is a file (gitrepository-layout(5), gitfile) where
+// it can be believed: to the project itself, or to a repository of which the
+// project is a worktree, and which says so too. The file may be an agent's; what
+// the repository has may not.
+func (t *tree) gitFile(unprotect []string) (g *policy.GitDir, note string, err error) {
+	text, err := readSmall(t.fd, ".git")
+	if err != nil {
+		return nil, "", fmt.Errorf("read .git in %s: %w", policy.Quote(t.Root), err)
+	}
+	to, ok := strings.CutPrefix(strings.TrimRight(text, "\r\n"), "gitdir: ")
+	if !ok {
+		return nil, "the project's .git is a file that git can't read", nil
+	}
+	if !filepath.IsAbs(to) {
+		to = filepath.Join(t.Root, to)
+	}
+	no := func(why string) (*policy.GitDir, string, error) {
+		return nil, "the project's .git leads to " + policy.Quote(to) + ", which is not mounted, so git does not work inside: " + why, nil
+	}
+	own, err := filepath.EvalSymlinks(to)
+	if err != nil {
+		return no("it can't be found")
+	}
+	if below, ok := strings.CutPrefix(own, t.Root+"/"); ok {
+		// The repository of a bare clone, or one of its worktrees.
+		if dir := path.Dir(path.Dir(below)); path.Base(path.Dir(below)) == "worktrees" && dir != "." {
+			below = dir
+		}
+		return nil, "", t.repo(below)
+	}
+	common := filepath.Dir(filepath.Dir(own))
+	switch {
+	case strings.Contains(own, "/.git/modules/"):
+		return no("it is a submodule's; start ai-sandbox in the project that it is a part of")
+	case filepath.Base(filepath.Dir(own)) != "worktrees":
+		return no("it is not a worktree's")
+	}
+	fd, err := openRoot(common)
+	if err != nil {
+		return no("it can't be opened")
+	}
+	defer unix.Close(fd)
+	c := &tree{policy.Tree{Root: common, Found: map[string]string{}}, fd}
+	name := path.Join("worktrees", filepath.Base(own))
+	if why, err := c.isOwn(name, own, t.Root); why != "" || err != nil {
+		if err != nil {
+			why = err.Error()
+		}
+		return no(why)
+	}
+	// Its own directory alone is looked at: the others are read-only as a whole.
+	if err := c.repo("."); err != nil {
+		return nil, "", err
+	}
+	c.Worktrees = nil
+	c.Repos = c.Repos[1:]
+	c.Whole = slices.DeleteFunc(c.Whole, func(p string) bool { return p == "worktrees" })
+	out := &policy.GitDir{Tree: c.Tree, Own: name}
+	paths := policy.ProtectedInGitDir(*out)
+	for _, p := range local(unprotect) {
+		if below, ok := strings.CutPrefix(p, ".git/"); ok {
+			paths = append(paths, below)
+		}
+	}
+	if err := c.find(append(paths, name)); err != nil {
+		return nil, "", err
+	}
+	out.Tree = c.Tree
+	return out, "", nil
+}
+
+// isOwn says why the directory of a worktree is not the project's, or "".
+func (t *tree) isOwn(name, own, project string) (why string, err error) {
+	for _, p := range []string{".", name} {
+		var st unix.Stat_t
+		if err := unix.Fstatat(t.fd, p, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return "", err
+		}
+		if int(st.Uid) != os.Getuid() {
+			return "it belongs to another user", nil
+		}
+	}
+	for _, p := range []string{"HEAD", "objects"} {
+		if what, err := t.kind(p); err != nil || what == "" {
+			return "it is not a repository's", err
+		}
+	}
+	// A path in one of these is absolute, or relative to where they lie.
+	said := func(file string) (string, error) {
+		text, err := readSmall(t.fd, path.Join(name, file))
+		if err != nil {
+			return "", err
+		}
+		p := strings.TrimRight(text, "\r\n")
+		if !filepath.IsAbs(p) {
+			p = filepath.Join(own, p)
+		}
+		return p, nil
+	}
+	back, err := said("gitdir")
+	if err != nil {
+		return "it does not say whose it is", nil //nolint:nilerr // that is the answer
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(back))
+	if err != nil || dir != project || filepath.Base(back) != ".git" {
+		return "it is that of another worktree", nil //nolint:nilerr // that is the answer
+	}
+	common, err := said("commondir")
+	if err != nil {
+		return "it does not say what repository it is of", nil //nolint:nilerr // that is the answer
+	}
+	if common, err = filepath.EvalSymlinks(common); err != nil || common != t.Root {
+		return "it names another repository", nil //nolint:nilerr // that is the answer
+	}
+	return "", nil
+}
+
+// maxSmall bounds what is read of a file of git's, in bytes: paths.
+const maxSmall = 2 * unix.PathMax
+
+// readSmall reads a small regular file below a directory.
+func readSmall(root int, name string) (string, error) {
+	fd, err := openBeneath(root, name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "", err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return "", errors.New("it is not a file")
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxSmall))
+	return string(text), err
+}

@@ -1,0 +1,372 @@
+// Protected paths: what tools on the host later run or obey is read-only over a
+// writable project. A mount on the path alone is not enough, as its parents can be
+// renamed away and made anew: every directory on the way is mounted on itself, and
+// the kernel renames and removes no mount point (rename(2), rmdir(2): EBUSY).
+//
+// What is not there must not be made either. An empty placeholder takes its place
+// while the session lasts: a directory, which git does not see and which is removed
+// only when it is empty; a file where git is known to mind a directory.
+
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+)
+
+// What there is at a path of a Tree, looked at without following a link. What is
+// not there has no entry.
+const (
+	FoundDir   = "directory"
+	FoundEmpty = "empty directory"
+	FoundFile  = "file"
+	FoundLink  = "symbolic link"
+	FoundOther = "special file"
+)
+
+// A Tree is a directory with protected paths in it, as the host saw it. Paths are
+// relative to Root, with "." for itself.
+type Tree struct {
+	// Root is the host path.
+	Root string
+	// Found says what is at a path.
+	Found map[string]string
+	// Repos are git directories: those of the project and its submodules.
+	Repos []string
+	// Worktrees are what git keeps of a worktree, one directory each.
+	Worktrees []string
+	// Whole are directories with more in them than is looked at.
+	Whole []string
+}
+
+// A GitDir is the git directory that a worktree belongs to: it lies elsewhere.
+type GitDir struct {
+	Tree
+	// Own is the worktree's own directory in it.
+	Own string
+}
+
+// protectedNames are the protected paths of every project.
+var protectedNames = []string{
+	".ai-sandbox", ".claude", ".cursor", ".devcontainer", ".envrc", ".idea",
+	".mcp.json", ".npmrc", ".pre-commit-config.yaml", ".vscode",
+}
+
+// The protected paths of a git directory, and of what git keeps of a worktree
+// (gitrepository-layout(5)). Where commondir leads, hooks and configuration are
+// read, in a plain repository too.
+var (
+	protectedInRepo     = []string{"hooks", "config", "config.worktree", "commondir", "info/attributes"}
+	protectedInWorktree = []string{"config.worktree", "commondir", "gitdir"}
+)
+
+// ProtectedPaths are the protected paths of a project's tree.
+func ProtectedPaths(t Tree) []string {
+	out := slices.Clone(protectedNames)
+	for _, r := range append([]string{".git"}, t.Repos...) {
+		out = append(out, inRepo(r)...)
+	}
+	out = append(out, inWorktrees(t.Worktrees)...)
+	out = append(out, t.Whole...)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// ProtectedInGitDir are the protected paths of a worktree's git directory.
+func ProtectedInGitDir(g GitDir) []string {
+	out := inRepo(".")
+	for _, r := range g.Repos {
+		out = append(out, inRepo(r)...)
+	}
+	// The other worktrees are none of this one's business.
+	out = append(out, "worktrees")
+	out = append(out, inWorktrees([]string{g.Own})...)
+	out = append(out, g.Whole...)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func inRepo(dir string) []string {
+	out := make([]string, len(protectedInRepo))
+	for i, name := range protectedInRepo {
+		out[i] = path.Join(dir, name)
+	}
+	return out
+}
+
+func inWorktrees(dirs []string) []string {
+	var out []string
+	for _, d := range dirs {
+		for _, name := range protectedInWorktree {
+			out = append(out, path.Join(d, name))
+		}
+	}
+	return out
+}
+
+// Kinds of placeholder.
+const (
+	PlaceholderDir  = "directory"
+	PlaceholderFile = "file"
+)
+
+// PlaceholderFor says what keeps a protected path from being made. git dies of a
+// directory in the place of config.worktree (with extensions.worktreeConfig), and
+// complains of others; it lives with empty files.
+func PlaceholderFor(p string) string {
+	switch path.Base(p) {
+	case "config", "config.worktree", "attributes", "commondir", "gitdir":
+		return PlaceholderFile
+	}
+	return PlaceholderDir
+}
+
+// PlaceholderContent is what a placeholder that is a file holds: an empty commondir
+// makes git die, and this one leads to where it lies.
+func PlaceholderContent(p string) string {
+	if path.Base(p) == "commondir" {
+		return "."
+	}
+	return ""
+}
+
+// protection is what is mounted for the protected paths of a writable project.
+type protection struct {
+	mounts []Mount
+	unheld []string // host paths
+	notes  []string // for Unusual
+}
+
+// protect makes the mounts over the project that is mounted at target, and over
+// the git directory of a worktree. lift are the paths that the user gave free.
+func protect(in Input, target string) (protection, error) {
+	f := in.Facts
+	var p protection
+	lift, err := checkLifts(in.Unprotect, f)
+	if err != nil {
+		return p, err
+	}
+	f.Tree.Root = f.Project
+	if !in.ReadOnly {
+		p.cover(f.Tree, target, ProtectedPaths(f.Tree), lift, "")
+	}
+	note := f.GitNote
+	if g := f.Git; g != nil {
+		if note = unseen(g.Root, in.Runtime == RuntimeLocal); note != "" {
+			note = "the git directory of this worktree is not mounted: " + note
+		}
+	}
+	if g := f.Git; g != nil && note == "" {
+		// It is seen at its own path: what leads to it is absolute.
+		p.mounts = append(p.mounts, Mount{Kind: KindBind, Source: g.Root, Target: g.Root, ReadOnly: in.ReadOnly, Relabel: f.SELinux, Why: WhyGitDir})
+	}
+	if g := f.Git; g != nil && note == "" && !in.ReadOnly {
+		p.cover(g.Tree, g.Root, ProtectedInGitDir(*g), append(lift, lifted{path: ".git/" + g.Own, below: true}), ".git/")
+	}
+	if note != "" {
+		p.notes = append(p.notes, "GIT: "+note)
+	}
+	for _, l := range lift {
+		if in.ReadOnly {
+			break
+		}
+		p.notes = append(p.notes, "UNPROTECTED: "+Quote(l.path)+": what the command leaves there, tools on this machine run or obey")
+	}
+	return p, nil
+}
+
+// over puts the mounts after the project's.
+func (p protection) over(mounts []Mount) []Mount {
+	i := slices.IndexFunc(mounts, func(m Mount) bool { return m.Why == WhyProject }) + 1
+	return slices.Insert(mounts, i, p.mounts...)
+}
+
+// unseen says why a host directory can't be mounted at its own path, or "".
+func unseen(dir string, local bool) string {
+	if err := checkProjectPath(dir, local); err != nil {
+		return fmt.Sprintf("its path %s can't be mounted as it is", Quote(dir))
+	}
+	if block := hides(dir); block != "" {
+		return fmt.Sprintf("its path %s would hide %s of the sandbox", Quote(dir), block)
+	}
+	return ""
+}
+
+// A lifted path is free: with all that is protected in it, or as a part of what is
+// protected.
+type lifted struct {
+	path  string
+	below bool
+}
+
+// checkLifts refuses what is not protected.
+func checkLifts(paths []string, f Facts) ([]lifted, error) {
+	var out []lifted
+	all := ProtectedPaths(f.Tree)
+	found := maps.Clone(f.Tree.Found)
+	if f.Git != nil {
+		for _, p := range ProtectedInGitDir(*f.Git) {
+			all = append(all, path.Join(".git", p))
+		}
+		for p, what := range f.Git.Found {
+			found[path.Join(".git", p)] = what
+		}
+	}
+	for _, p := range paths {
+		clean := path.Clean(p)
+		whole := clean != "." && slices.ContainsFunc(all, func(a string) bool { return within(a, clean) })
+		part := slices.ContainsFunc(all, func(a string) bool { return within(clean, a) })
+		switch {
+		case whole:
+			out = append(out, lifted{path: clean})
+		case part && (found[clean] == FoundDir || found[clean] == FoundEmpty || found[clean] == FoundFile):
+			out = append(out, lifted{path: clean, below: true})
+		case part:
+			return nil, fmt.Errorf("unprotect %s: there is no such file or directory, and what it would lie in is read-only; make it first, or give all of that free", Quote(p))
+		default:
+			return nil, fmt.Errorf("unprotect %s: it is not protected; of these one can be given free: %s", Quote(p), strings.Join(append([]string{".git"}, all...), ", "))
+		}
+	}
+	return out, nil
+}
+
+// within tells whether a relative path is dir or lies below it.
+func within(p, dir string) bool { return p == dir || dir == "." || strings.HasPrefix(p, dir+"/") }
+
+// cover adds the mounts for one tree that is seen at target. prefix is what its
+// paths begin with for the user.
+func (p *protection) cover(t Tree, target string, paths []string, lift []lifted, prefix string) {
+	c := cover{protection: p, Tree: t, target: target, prefix: prefix, writable: map[string]bool{}}
+	want := map[string]bool{} // by path: read-only?
+	for _, name := range paths {
+		if !slices.ContainsFunc(lift, func(l lifted) bool { return !l.below && within(prefix+name, l.path) }) {
+			want[name] = true
+		}
+	}
+	for _, l := range lift {
+		if name, ok := strings.CutPrefix(l.path, prefix); ok && l.below {
+			want[name] = false
+		}
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(want), byComponents) {
+		for _, step := range steps(name) {
+			if !c.step(step, step == name, want[name]) {
+				break
+			}
+		}
+	}
+}
+
+// A cover is the making of one tree's mounts.
+type cover struct {
+	*protection
+	Tree
+	target, prefix string
+	// writable are the paths that are mounted, or can't be.
+	writable map[string]bool
+}
+
+// step mounts one step of the way to a path, and tells whether there is something
+// to be mounted below it.
+func (c *cover) step(step string, last, readOnly bool) bool {
+	what := c.Found[step]
+	dir := what == FoundDir || what == FoundEmpty
+	writable, mounted := c.writable[step]
+	switch {
+	case mounted && (!last || writable != readOnly):
+		return dir
+	case !c.liesInWritable(step) && (!last || readOnly):
+		return dir // it is read-only already
+	case what == FoundLink || what == FoundOther:
+		c.writable[step] = false
+		c.unheld = append(c.unheld, path.Join(c.Root, step))
+		c.notes = append(c.notes, fmt.Sprintf("NOT HELD: %s is a %s, which can't be mounted over: inside, it can be replaced; a change is named at the end", Quote(c.prefix+step), what))
+	case what == "" && last:
+		c.add(step, PlaceholderFor(step), true)
+	case what == "":
+		c.add(step, PlaceholderDir, true)
+	case last:
+		c.add(step, "", readOnly)
+	case what == FoundDir:
+		c.add(step, "", false)
+		return true
+	default:
+		// A file, as a worktree's .git is, or a directory with nothing in it: there
+		// is nothing in it to leave free.
+		c.add(step, "", true)
+	}
+	return false
+}
+
+// liesInWritable tells what a path gets from what it lies in.
+func (c *cover) liesInWritable(p string) bool {
+	for p != "." {
+		p = path.Dir(p)
+		if w, ok := c.writable[p]; ok {
+			return w
+		}
+	}
+	return true
+}
+
+func (c *cover) add(p, placeholder string, readOnly bool) {
+	c.writable[p] = !readOnly
+	why := WhyHeld
+	if readOnly {
+		why = WhyProtected
+	}
+	c.mounts = append(c.mounts, Mount{Kind: KindBind, Source: path.Join(c.Root, p), Target: path.Join(c.target, p),
+		ReadOnly: readOnly, Placeholder: placeholder, Why: why})
+}
+
+// steps are a path and what it lies in, from above.
+func steps(name string) []string {
+	var out []string
+	for i, c := range name {
+		if c == '/' {
+			out = append(out, name[:i])
+		}
+	}
+	return append(out, name)
+}
+
+// byComponents sorts parents before what is below them.
+func byComponents(a, b string) int {
+	return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/"))
+}
+
+// protected shows the protected paths: those of the project by themselves, others
+// whole.
+func (b *page) protected(p Policy) {
+	var readOnly, barred, held []string
+	for _, m := range p.Mounts {
+		name := m.Source
+		if below, ok := strings.CutPrefix(name, p.Project+"/"); ok {
+			name = below
+		}
+		switch {
+		case m.Why == WhyProtected && m.Placeholder != "":
+			barred = append(barred, Quote(name))
+		case m.Why == WhyProtected:
+			readOnly = append(readOnly, Quote(name))
+		case m.Why == WhyHeld:
+			held = append(held, Quote(name))
+		}
+	}
+	if len(readOnly)+len(barred) == 0 {
+		return
+	}
+	b.WriteString("\nprotected in the project, since tools on this machine run or obey it\n")
+	if len(readOnly) > 0 {
+		b.field("  read-only", readOnly...)
+	}
+	if len(barred) > 0 {
+		b.field("  barred", append(barred, strings.Fields("(not there: an empty placeholder until the end keeps them from being made)")...)...)
+	}
+	if len(held) > 0 {
+		b.field("  held", append(held, strings.Fields("(writable, and can't be renamed)")...)...)
+	}
+}
