@@ -110,7 +110,11 @@ func allowsMore(was, is policy.Policy) []string {
 			}
 		}
 	}
+	readOnly := slices.ContainsFunc(is.Mounts, func(m policy.Mount) bool { return m.Why == policy.WhyProject && m.ReadOnly })
 	for _, w := range was.Mounts {
+		if readOnly && (w.Why == policy.WhyProtected || w.Why == policy.WhyHeld) {
+			continue // so is all that was protected
+		}
 		// A mount may hide something, but not where there is nothing below it: a
 		// jail's root is empty.
 		if w.Why != policy.WhyGate && !slices.ContainsFunc(is.Mounts, func(m policy.Mount) bool { return w.Target == m.Target }) &&
