@@ -269,7 +269,7 @@ func TestMessages(t *testing.T) {
 
 // The project can't lead ai-sandbox to another configuration.
 func TestSteered(t *testing.T) {
-	for _, name := range []string{"XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "CONTAINERS_CONF", "TMPDIR"} {
+	for _, name := range []string{"XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "CONTAINERS_CONF", "TMPDIR", "SSL_CERT_FILE"} {
 		s := newStage(t)
 		s.env[name] = filepath.Join(s.project, "planted")
 		s.write(filepath.Join(s.project, "planted/ai-sandbox/config"), "allow = evil.example.com\n")
@@ -284,6 +284,52 @@ func TestSteered(t *testing.T) {
 	}
 	if code := s.do("--print-policy"); code != 125 || !strings.Contains(s.err.String(), s.config+" must be absolute and outside the project") {
 		t.Errorf("a link into the project: exit %d: %s", code, s.err.String())
+	}
+
+	// A file of variables in the project is nothing to ai-sandbox, wherever its
+	// names lead; the same in the environment counts.
+	s = newStage(t)
+	for _, name := range []string{".env", ".envrc", "config", "ai-sandbox/config", ".config/ai-sandbox/config"} {
+		s.write(filepath.Join(s.project, name), "AISB_ALLOW=evil.example.com\nXDG_CONFIG_HOME="+s.project+"\nallow=evil.example.com\n")
+	}
+	if p := s.policy("--allow", "a.example.com"); texts(p.Net.Allow) != "a.example.com" {
+		t.Errorf("allow %s", texts(p.Net.Allow))
+	}
+	s.env["AISB_ALLOW"] = "b.example.com"
+	if p := s.policy("--allow", "a.example.com"); texts(p.Net.Allow) != "a.example.com b.example.com" {
+		t.Errorf("allow %s", texts(p.Net.Allow))
+	}
+}
+
+// Nor can another place that a sandbox writes.
+func TestUnsteered(t *testing.T) {
+	s := newStage(t)
+	base := filepath.Dir(filepath.Dir(filepath.Dir(s.config)))
+	for _, d := range []string{"dotfiles/ai-sandbox", "mine"} {
+		s.write(filepath.Join(base, d, "config"), "")
+	}
+	// The configuration is outside of dotfiles, by a link that lies there.
+	for link, to := range map[string]string{filepath.Join(base, "dotfiles/out"): filepath.Join(base, "mine"), s.config: filepath.Join(base, "dotfiles/out/config")} {
+		if err := os.Symlink(to, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := &app{env: s.env}
+	for _, tc := range []struct {
+		mount policy.Mount
+		bad   bool
+	}{
+		{policy.Mount{Kind: policy.KindBind, Source: filepath.Join(base, "dotfiles")}, true},
+		{policy.Mount{Kind: policy.KindBind, Source: filepath.Join(base, "dotfiles"), ReadOnly: true}, false},
+		{policy.Mount{Kind: policy.KindBind, Source: filepath.Join(base, "mine")}, true},
+		{policy.Mount{Kind: policy.KindBind, Source: filepath.Join(base, "dotfiles/ai-sandbox")}, false},
+		{policy.Mount{Kind: policy.KindBind, Source: s.env["XDG_STATE_HOME"]}, true},
+		{policy.Mount{Kind: policy.KindBind, Source: filepath.Join(s.env["XDG_STATE_HOME"], "ai-sandbox/homes/x")}, false},
+		{policy.Mount{Kind: policy.KindVolume, Source: filepath.Join(base, "dotfiles")}, false},
+	} {
+		if err := a.unsteered(policy.Policy{Mounts: []policy.Mount{tc.mount}}); (err != nil) != tc.bad {
+			t.Errorf("%+v: %v", tc.mount, err)
+		}
 	}
 }
 

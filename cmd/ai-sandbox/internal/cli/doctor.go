@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -23,13 +24,19 @@ var doctorVerb = &verb{
 		if err != nil {
 			return err
 		}
-		settings, err := a.settings(facts, flagLayer, false)
+		settings, err := a.settings(facts, flagLayer, true)
+		file := host.Verdict{Name: "project's file", Detail: "none, or a run may obey it"}
+		var not *untrusted
+		if errors.As(err, &not) {
+			file.Problem, file.Fix = not.Error()+"; "+not.Hint(), not.command()
+			settings, err = a.settings(facts, flagLayer, false)
+		}
 		if err != nil {
 			return err
 		}
 		runtime := settings.Text("runtime")
 		facts = host.ProbeTools(facts, "")
-		verdicts := host.Doctor(facts, runtime)
+		verdicts := append(host.Doctor(facts, runtime), file)
 		if len(host.Problems(verdicts)) == 0 {
 			verdicts = append(verdicts, a.engine.Doctor(a.ctx, Machine{Facts: facts, Environ: a.env, Runtime: runtime, In: a.In, Out: a.Out, Err: a.Err, Hide: a.text})...)
 		}

@@ -152,6 +152,24 @@ func (a *app) layers(facts host.Facts, flagLayer []config.Item, project bool) (c
 	return l, settings, errors.Join(err1, err2, err3, err4)
 }
 
+// unsteered refuses what the sandbox could write and ai-sandbox obeys: by such a
+// place the next run would be led to another configuration. Where the project is
+// concerned, host.CheckProject has done that before anything was read.
+func (a *app) unsteered(p policy.Policy) error {
+	in := a.input("")
+	for _, m := range p.Mounts {
+		if m.Kind != policy.KindBind || m.ReadOnly {
+			continue
+		}
+		for _, path := range []string{a.userFile(), in.Config, in.State, in.Cache, in.Runtime} {
+			if host.Through(path, m.Source) {
+				return fmt.Errorf("%s would be writable inside, and ai-sandbox's own %s leads there; mount it read-only", quote(m.Source), quote(path))
+			}
+		}
+	}
+	return nil
+}
+
 // isOn tells whether a switch is among the flags.
 func isOn(flagLayer []config.Item, key string) bool {
 	return slices.ContainsFunc(flagLayer, func(it config.Item) bool { return it.Key == key && it.Value != "false" })

@@ -149,7 +149,7 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 	}
 	p, err := policy.Resolve(in)
 	if err == nil {
-		err = a.settle(p, s, in.EnvFile)
+		err = errors.Join(a.settle(p, s, in.EnvFile), a.unsteered(p))
 	}
 	if err != nil {
 		errs = append(errs, err)

@@ -175,11 +175,14 @@ func (e *untrusted) Detail() []string {
 
 // Hint is what to do.
 func (e *untrusted) Hint() string {
-	command := "ai-sandbox trust"
+	return "look at it and trust it: " + e.command() + "; or run without it: --ignore-project-config"
+}
+
+func (e *untrusted) command() string {
 	if e.dir != "" {
-		command += " " + quote(e.dir)
+		return "ai-sandbox trust " + quote(e.dir)
 	}
-	return "look at it and trust it: " + command + "; or run without it: --ignore-project-config"
+	return "ai-sandbox trust"
 }
 
 // diffLines shows a diff. No line of a file can look like a mark of ours: a value

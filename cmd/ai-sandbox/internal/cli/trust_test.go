@@ -176,6 +176,24 @@ func TestLongFile(t *testing.T) {
 	}
 }
 
+// The doctor looks with the project's settings, and says when a run would stop.
+func TestDoctorInProject(t *testing.T) {
+	s := newStage(t)
+	s.trustFile("runtime = local\n")
+	if code := s.do("doctor"); code != 1 || !strings.Contains(s.out.String(), "FAIL project's file ") || !strings.Contains(s.out.String(), "fix:             ai-sandbox trust\n") {
+		t.Errorf("exit %d: %s%s", code, s.out.String(), s.err.String())
+	}
+	if !strings.Contains(s.out.String(), "FAIL podman ") {
+		t.Errorf("it looks for what a run would not use: %s", s.out.String())
+	}
+	if code := s.do("trust", "--yes"); code != 0 {
+		t.Fatalf("exit %d: %s", code, s.err.String())
+	}
+	if s.do("doctor"); !strings.Contains(s.out.String(), "ok   project's file ") || !strings.Contains(s.out.String(), "-    podman ") {
+		t.Errorf("%s%s", s.out.String(), s.err.String())
+	}
+}
+
 // The report of a run that is stopped says why.
 func TestStoppedReport(t *testing.T) {
 	s := newStage(t)
