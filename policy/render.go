@@ -233,11 +233,17 @@ func recorded(id string) []string {
 }
 
 func (b *page) mount(m Mount) {
+	label, words := m.words()
+	b.field("  "+label, words...)
+}
+
+// words are a mount's mode and kind, and what follows.
+func (m Mount) words() (label string, words []string) {
 	mode := "rw"
 	if m.ReadOnly || m.Kind == KindSymlink {
 		mode = "ro"
 	}
-	words := []string{Quote(m.Target)}
+	words = []string{Quote(m.Target)}
 	switch m.Kind {
 	case KindTmpfs:
 		words = append(words, fmt.Sprintf("%d MiB,", m.SizeBytes>>20), "mode", Quote(m.Mode))
@@ -258,12 +264,12 @@ func (b *page) mount(m Mount) {
 	if m.Why != "" && m.Why != m.Kind {
 		words = append(words, strings.Fields("("+m.Why+")")...)
 	}
-	b.field("  "+mode+" "+m.Kind, words...)
+	return mode + " " + m.Kind, words
 }
 
 // placeholders quotes a string but for the angle brackets of a placeholder.
 func placeholders(s string) string {
-	bare := strings.NewReplacer(SessionPlaceholder, "session", PortPlaceholder, "port").Replace(s)
+	bare := strings.NewReplacer(SessionPlaceholder, "session", PortPlaceholder, "port", FreePortPlaceholder, "port").Replace(s)
 	if Quote(bare) == bare {
 		return s
 	}

@@ -29,7 +29,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-func entry(t *testing.T, s string) Entry {
+func entry(t testing.TB, s string) Entry {
 	t.Helper()
 	e, err := ParseEntry(s)
 	if err != nil {

@@ -16,7 +16,7 @@ const schemaFile = "../docs/policy.schema.json"
 
 // many are policies of both runtimes, with all that can be asked for in many ways
 // of putting it together.
-func many(t *testing.T) map[string]Policy {
+func many(t testing.TB) map[string]Policy {
 	t.Helper()
 	out := map[string]Policy{}
 	add := func(name string, in Input) {

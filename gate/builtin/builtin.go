@@ -87,7 +87,7 @@ var usual = limits{
 
 // A Gate is one session's. Its methods may be called at the same time.
 type Gate struct {
-	rules    rules
+	rules    gate.Rules
 	ready    string
 	uid      int
 	resolver *net.Resolver
@@ -125,7 +125,7 @@ func New(c Config) (*Gate, error) {
 		}
 	}
 	g := &Gate{
-		rules:     newRules(c.Allow, c.AllowPrivate),
+		rules:     gate.NewRules(c.Allow, c.AllowPrivate),
 		ready:     ready.ReadyLine(),
 		uid:       c.UID,
 		resolver:  newResolver(c.Resolvers),
@@ -405,14 +405,14 @@ func (s *session) refuse(h *head, reason string, size int) bool {
 	// What follows a refused request could be its body, or what was meant
 	// for a tunnel: nothing that the client is asked about again.
 	end := h.last || h.length != 0 || h.method == "CONNECT"
-	body := gate.Page(reason, h.host.written, h.port)
+	body := gate.Page(reason, h.host.Written, h.port)
 	if h.method == "HEAD" {
 		body = ""
 	}
 	// Before the client has its answer: what it was refused can be asked for
 	// from then on.
 	s.g.note(gate.Decision{
-		Squid: "front", ClientPort: s.clientPort(), Method: h.method, Host: h.host.written, Port: h.port,
+		Squid: "front", ClientPort: s.clientPort(), Method: h.method, Host: h.host.Written, Port: h.port,
 		Status: 403, Sent: int64(len(answer(403, body, end))), Received: int64(size), Reason: reason,
 	})
 	s.reply(403, body, end)

@@ -40,21 +40,21 @@ func (g *Gate) judge(h *head) (to []netip.AddrPort, reason string) {
 	if h.method != "CONNECT" && h.scheme != "http" {
 		return nil, gate.ReasonScheme
 	}
-	if reason := g.rules.request(h.host, h.port); reason != "" {
+	if reason := g.rules.Request(h.host, h.port); reason != "" {
 		return nil, reason
 	}
-	addrs := []netip.Addr{h.host.addr}
-	if h.host.name != "" {
+	addrs := []netip.Addr{h.host.Addr}
+	if h.host.Name != "" {
 		ctx, cancel := context.WithTimeout(g.ctx, g.limits.lookup)
 		defer cancel()
 		// The dot keeps the resolver from trying search domains. An error is
 		// one for every kind of address.
-		addrs, _ = g.resolver.LookupNetIP(ctx, "ip", h.host.name+".")
+		addrs, _ = g.resolver.LookupNetIP(ctx, "ip", h.host.Name+".")
 		for i := range addrs {
 			addrs[i] = addrs[i].Unmap()
 		}
 	}
-	if reason := g.rules.addresses(h.host, h.port, addrs); reason != "" {
+	if reason := g.rules.Addresses(h.host, h.port, addrs); reason != "" {
 		return nil, reason
 	}
 	for _, a := range addrs[:min(len(addrs), maxDial)] {

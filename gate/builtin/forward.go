@@ -33,7 +33,7 @@ const (
 
 // forward answers a plain request. It tells whether the client may go on.
 func (s *session) forward(h *head, r *bufio.Reader, size int) bool {
-	if h.host.name == gate.ReadyHost {
+	if h.host.Name == gate.ReadyHost {
 		end := h.last || h.length != 0
 		s.reply(403, s.g.ready, end)
 		return !end

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"ai-sandbox/gate"
 )
 
 // Limits of a request's head.
@@ -36,7 +38,7 @@ type field struct{ name, value string }
 type head struct {
 	method string
 	scheme string // in lower case; "" for CONNECT
-	host   host
+	host   gate.Host
 	port   uint16
 	path   string // with the query; never empty
 	minor  int    // of HTTP/1.x
@@ -151,7 +153,7 @@ func (h *head) target(s string) error {
 	if err != nil {
 		return err
 	}
-	h.host, h.port = parseHost(name), fallback
+	h.host, h.port = gate.ParseHost(name), fallback
 	switch {
 	case port != "":
 		// One spelling for each port: what is lax about "0443" or "65979"
@@ -177,7 +179,7 @@ func splitAuthority(s string) (name, port string, err error) {
 	rest := ""
 	if inner, ok := strings.CutPrefix(s, "["); ok {
 		name, rest, ok = strings.Cut(inner, "]")
-		if h := parseHost(name); !ok || !h.addr.IsValid() || !strings.Contains(name, ":") {
+		if h := gate.ParseHost(name); !ok || !h.Addr.IsValid() || !strings.Contains(name, ":") {
 			return "", "", badRequest("what its brackets hold is no IPv6 address")
 		}
 	} else if i := strings.IndexByte(s, ':'); i >= 0 {
@@ -306,8 +308,8 @@ func (h *head) request() []byte {
 
 // authority is the Host field of a plain request: the host in its one form.
 func (h *head) authority() string {
-	s := h.host.name
-	switch a := h.host.addr; {
+	s := h.host.Name
+	switch a := h.host.Addr; {
 	case a.Is4():
 		s = a.String()
 	case a.Is6():

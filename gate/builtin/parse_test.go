@@ -9,111 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"ai-sandbox/gate"
-	"ai-sandbox/policy"
 )
-
-// TestListIsMatch: the tables decide as the entries do, one by one.
-func TestListIsMatch(t *testing.T) {
-	list := entries(t, "ok.test", ".wild.test", "sub.wild.test:8443", "alt.test:8443", ".alt.test", "198.51.100.40", "203.0.113.0/28", "203.0.113.0/24:8443", "2001:db8::/32", "[2001:db8::40]:22")
-	l := newList(list)
-	labels := []string{"ok", "wild", "sub", "alt", "test", "notok", "a", "xn--a", "198"}
-	hosts := []string{"198.51.100.40", "198.51.100.41", "203.0.113.5", "203.0.113.20", "2001:db8::40", "2001:DB8::41", "2001:db9::1", "::ffff:198.51.100.40", "::ffff:203.0.113.99", "OK.Test.", "ok.test..", ".ok.test", "3325256744"}
-	r := rand.New(rand.NewPCG(1, 2))
-	for range 3000 {
-		var parts []string
-		for range 1 + r.IntN(4) {
-			parts = append(parts, labels[r.IntN(len(labels))])
-		}
-		hosts = append(hosts, strings.Join(parts, "."))
-	}
-	matched := 0
-	for _, h := range hosts {
-		for _, port := range []uint16{80, 443, 8443, 22, 1} {
-			want := slices.ContainsFunc(list, func(e policy.Entry) bool { return e.Match(h, port) })
-			if got := l.host(parseHost(h), port); got != want {
-				t.Errorf("%s at %d: %v, and its entries say %v", h, port, got, want)
-			}
-			if want {
-				matched++
-			}
-		}
-	}
-	if matched < 50 {
-		t.Errorf("only %d match", matched)
-	}
-}
-
-func TestCanonical(t *testing.T) {
-	for in, want := range map[string]string{
-		"ok.test": "ok.test", "OK.Test.": "ok.test", "a_b.test": "a_b.test", "-a.test": "-a.test", "a": "a",
-		"": "", ".": "", "ok..test": "", ".ok.test": "", "ok.test..": "", "a b.test": "", "a\x00.test": "", "*.test": "", "a:b": "", "b\u00fccher.test": "", "a%00.test": "",
-		strings.Repeat("a", 63) + ".test": strings.Repeat("a", 63) + ".test", strings.Repeat("a", 64) + ".test": "", strings.Repeat("a.", 127) + "test": "",
-	} {
-		if got := canonical(in); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
-		}
-	}
-}
-
-func TestRules(t *testing.T) {
-	r := newRules(entries(t, "ok.test", "198.51.100.40", "10.0.0.1"), entries(t, "db.test", "169.254.169.254", "10.0.0.0/8:5432", "169.254.0.0/16:81", "127.0.0.1"))
-	for _, c := range []struct {
-		host  string
-		port  uint16
-		addrs string
-		want  string
-	}{
-		{"ok.test", 443, "198.51.100.1", ""},
-		{"ok.test", 443, "", gate.ReasonLookup},
-		{"ok.test", 22, "", gate.ReasonPort},
-		{"no.test", 443, "", gate.ReasonName},
-		{"ok.test", 5432, "", gate.ReasonName},
-		{"ok.test", 443, "198.51.100.1 10.0.0.1", gate.ReasonPrivate},
-		{"ok.test", 443, "10.0.0.1 198.51.100.1", gate.ReasonPrivate},
-		{"ok.test", 443, "10.0.0.1 169.254.169.254", gate.ReasonAddress},
-		{"ok.test", 443, "::ffff:10.0.0.1", gate.ReasonPrivate},
-		{"ok.test", 443, "64:ff9b::a9fe:a9fe", gate.ReasonAddress},
-		{"ok.test", 443, "fe80::1%lo", gate.ReasonAddress},
-		{"ok.test", 443, "fe80::1", gate.ReasonAddress},
-		{"db.test", 443, "10.0.0.1 ::1 fd00::1", ""},
-		{"db.test", 443, "169.254.169.254", gate.ReasonAddress},
-		{"db.test", 443, "0.0.0.0", gate.ReasonAddress},
-		{"169.254.169.254", 80, "169.254.169.254", ""},
-		{"169.254.1.1", 81, "169.254.1.1", gate.ReasonAddress},
-		{"10.0.0.1", 443, "10.0.0.1", gate.ReasonPrivate},
-		{"10.0.0.1", 5432, "10.0.0.1", ""},
-		{"::ffff:10.0.0.1", 5432, "10.0.0.1", ""},
-		{"127.0.0.1", 443, "127.0.0.1", ""},
-		{"127.0.0.2", 443, "", gate.ReasonName},
-		{"198.51.100.40", 80, "198.51.100.40", ""},
-	} {
-		h := parseHost(c.host)
-		got := r.request(h, c.port)
-		if got == "" {
-			var addrs []netip.Addr
-			for s := range strings.FieldsSeq(c.addrs) {
-				addrs = append(addrs, netip.MustParseAddr(s))
-			}
-			got = r.addresses(h, c.port, addrs)
-		}
-		if got != c.want {
-			t.Errorf("%s at %d to %q: %q, want %q", c.host, c.port, c.addrs, got, c.want)
-		}
-	}
-	if got := newRules(nil, nil).request(parseHost("ok.test"), 443); got != gate.ReasonName {
-		t.Errorf("an empty list: %q", got)
-	}
-}
 
 // TestRequest: what the far server gets of a request.
 func TestRequest(t *testing.T) {
@@ -209,10 +111,10 @@ func FuzzReadHead(f *testing.F) {
 		if h.port == 0 && (h.scheme == "" || h.scheme == "http") {
 			t.Fatalf("%q: no port", b)
 		}
-		if h.host.addr.IsValid() == (h.host.name != "") && h.host.name != "" {
+		if h.host.Addr.IsValid() == (h.host.Name != "") && h.host.Name != "" {
 			t.Fatalf("%q: both a name and an address", b)
 		}
-		if h.method == "CONNECT" || h.scheme != "http" || h.host.name == "" && !h.host.addr.IsValid() {
+		if h.method == "CONNECT" || h.scheme != "http" || h.host.Name == "" && !h.host.Addr.IsValid() {
 			return
 		}
 		out := h.request()
@@ -241,31 +143,6 @@ func FuzzReadHead(f *testing.F) {
 		}
 		if rest, _ := io.ReadAll(br); string(rest) != behind {
 			t.Fatalf("%q becomes %q, of which %q is left", b, out, rest)
-		}
-	})
-}
-
-// FuzzAllow: the tables decide as the grammar's entry does, whatever is asked.
-func FuzzAllow(f *testing.F) {
-	f.Add("ok.test", "ok.test", uint16(443))
-	f.Add(".wild.test:8443", "a.b.WILD.test.", uint16(8443))
-	f.Add("192.0.2.0/24", "192.0.2.7", uint16(80))
-	f.Add("[2001:db8::/32]:22", "2001:db8::7", uint16(22))
-	f.Add("*.b\u00fccher.test", "x.xn--bcher-kva.test", uint16(80))
-	f.Add("192.0.2.7", "::ffff:192.0.2.7", uint16(80))
-	f.Fuzz(func(t *testing.T, entry, asked string, port uint16) {
-		e, err := policy.ParseEntry(entry)
-		if err != nil || e.Prefix.IsValid() && strings.Contains(asked, "%") {
-			return
-		}
-		h := parseHost(asked)
-		got := newList([]policy.Entry{e}).host(h, port)
-		if got && !e.Match(asked, port) {
-			t.Fatalf("%s lets %q at %d through, and its grammar does not", e, asked, port)
-		}
-		// What is no name at all is refused although it ends like one.
-		if !got && e.Match(asked, port) && (h.name != "" || h.addr.IsValid()) {
-			t.Fatalf("%s refuses %q at %d, and its grammar does not", e, asked, port)
 		}
 	})
 }

@@ -32,7 +32,7 @@ type tunnel struct {
 // connect answers a CONNECT. It tells whether the session lives on, in the
 // tunnel's hands.
 func (s *session) connect(h *head, r *bufio.Reader, size int) bool {
-	if h.host.name == gate.ReadyHost {
+	if h.host.Name == gate.ReadyHost {
 		s.reply(403, s.g.ready, true)
 		return false
 	}
@@ -137,7 +137,7 @@ func (t *tunnel) passes(err error) bool {
 	reason, name := t.content()
 	if reason != "" {
 		t.g.note(gate.Decision{
-			Squid: "peek", ClientPort: t.clientPort(), Method: t.head.method, Host: t.head.host.written, Port: t.head.port,
+			Squid: "peek", ClientPort: t.clientPort(), Method: t.head.method, Host: t.head.host.Written, Port: t.head.port,
 			Status: 200, Received: int64(len(t.first)), Reason: reason, SNI: name,
 		})
 	}
@@ -156,12 +156,12 @@ func (t *tunnel) content() (reason, name string) {
 		return gate.ReasonNotTLS, ""
 	case nameless:
 		// Who asks for an address has no name to send.
-		if t.head.host.addr.IsValid() {
+		if t.head.host.Addr.IsValid() {
 			return "", ""
 		}
 		return gate.ReasonNoSNI, ""
 	case isHello:
-		if t.g.rules.listed.name(canonical(name), t.head.port) {
+		if t.g.rules.Name(name, t.head.port) {
 			return "", ""
 		}
 		return gate.ReasonSNI, name

@@ -109,7 +109,7 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 		Env: s.settings.Values("env"), Limits: limits(s.settings),
 		// A workspace that ends with the sandbox has no home to come back to.
 		EphemeralHome: s.settings.Bool("ephemeral_home") || a.workspace != "",
-		Hold:          inv.Verb == "up" && len(command) == 0,
+		Hold:          inv.Verb != "" && len(command) == 0,
 	}
 	var errs []error
 	var err error

@@ -45,7 +45,7 @@ func TestSplit(t *testing.T) {
 		{line: "--publihs 8080 pi", err: "did you mean --publish?"},
 		{line: "-p hi", want: Invocation{Harness: "pi", Args: []string{"-p", "hi"}}},
 		{line: "--model x pi", want: Invocation{Harness: "pi", Args: []string{"--model", "x", "pi"}}},
-		{line: "explain this", want: Invocation{Harness: "pi", Args: []string{"explain", "this"}}},
+		{line: "describe this", want: Invocation{Harness: "pi", Args: []string{"describe", "this"}}},
 		{line: "''", want: Invocation{Harness: "pi", Args: []string{""}}},
 		{line: "-", want: Invocation{Harness: "pi", Args: []string{"-"}}},
 		{line: "pi pi build", want: Invocation{Harness: "pi", Args: []string{"pi", "build"}}},

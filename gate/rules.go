@@ -1,36 +1,37 @@
-// What is let through, by name and port, and by address. Pure.
+// What is let through, by name and port, and by address: the core of the builtin
+// engine, and of what `ai-sandbox explain` says. squid.conf is generated from the
+// same entries, and package gatetest holds both to the same answers.
 
-package builtin
+package gate
 
 import (
 	"net/netip"
 	"slices"
 	"strings"
 
-	"ai-sandbox/gate"
 	"ai-sandbox/policy"
 )
 
-// A host is what a client asked for, as rules compare it.
-type host struct {
-	// written is as the client wrote it, without brackets; for pages and the log.
-	written string
-	// name is in lower case and without a trailing dot. "" for an address, and
+// A Host is what a client asked for, as rules compare it.
+type Host struct {
+	// Written is as the client wrote it, without brackets; for pages and the log.
+	Written string
+	// Name is in lower case and without a trailing dot. "" for an address, and
 	// for what is neither.
-	name string
-	// addr is set where written is an address; one of IPv4 in IPv6 form is that
+	Name string
+	// Addr is set where Written is an address; one of IPv4 in IPv6 form is that
 	// of IPv4.
-	addr netip.Addr
+	Addr netip.Addr
 }
 
-// parseHost reads a host. What is neither a name nor an address matches nothing.
-func parseHost(s string) host {
-	h := host{written: s}
+// ParseHost reads a host. What is neither a name nor an address matches nothing.
+func ParseHost(s string) Host {
+	h := Host{Written: s}
 	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
-		h.addr = a.Unmap()
+		h.Addr = a.Unmap()
 		return h
 	}
-	h.name = canonical(s)
+	h.Name = canonical(s)
 	return h
 }
 
@@ -130,57 +131,62 @@ func (l list) name(name string, port uint16) bool {
 
 // host tells whether an entry lets a host through at a port: a name by an entry
 // for names, an address by one for addresses.
-func (l list) host(h host, port uint16) bool {
-	if !h.addr.IsValid() {
-		return l.name(h.name, port)
+func (l list) host(h Host, port uint16) bool {
+	if !h.Addr.IsValid() {
+		return l.name(h.Name, port)
 	}
-	return slices.ContainsFunc(l.bits[h.addr.Is4()], func(bits int) bool {
-		p, err := h.addr.Prefix(bits)
+	return slices.ContainsFunc(l.bits[h.Addr.Is4()], func(bits int) bool {
+		p, err := h.Addr.Prefix(bits)
 		return err == nil && l.nets[netKey{p, port}]
 	})
 }
 
 // Rules are a policy's lists. What is private is listed, too.
-type rules struct {
+type Rules struct {
 	listed, private, spelled list
 }
 
-func newRules(allow, allowPrivate []policy.Entry) rules {
-	return rules{
+// NewRules makes the tables of two lists.
+func NewRules(allow, allowPrivate []policy.Entry) Rules {
+	return Rules{
 		listed:  newList(slices.Concat(allow, allowPrivate)),
 		private: newList(allowPrivate),
 		spelled: newList(slices.DeleteFunc(slices.Clone(allowPrivate), func(e policy.Entry) bool { return !e.LinkLocal() })),
 	}
 }
 
-// request judges what was asked for, before anything is resolved: a lookup would
+// Request judges what was asked for, before anything is resolved: a lookup would
 // carry a refused name out. It returns the reason for a refusal, or "".
-func (r rules) request(h host, port uint16) string {
+func (r Rules) Request(h Host, port uint16) string {
 	switch {
 	case len(r.listed.ports) > 0 && !r.listed.ports[port]:
-		return gate.ReasonPort
+		return ReasonPort
 	case !r.listed.host(h, port):
-		return gate.ReasonName
+		return ReasonName
 	}
 	return ""
 }
 
-// addresses judges what the host led to: one that may not be connected to is
+// Addresses judges what the host led to: one that may not be connected to is
 // enough for a refusal, and so is none at all.
-func (r rules) addresses(h host, port uint16, all []netip.Addr) string {
+func (r Rules) Addresses(h Host, port uint16, all []netip.Addr) string {
 	if len(all) == 0 {
-		return gate.ReasonLookup
+		return ReasonLookup
 	}
 	inward := r.private.host(h, port)
-	spelled := h.addr.IsValid() && r.spelled.host(h, port)
+	spelled := h.Addr.IsValid() && r.spelled.host(h, port)
 	worst := ""
 	for _, a := range all {
-		switch gate.AddrReason(a, inward, spelled) {
-		case gate.ReasonAddress:
-			return gate.ReasonAddress
-		case gate.ReasonPrivate:
-			worst = gate.ReasonPrivate
+		switch AddrReason(a, inward, spelled) {
+		case ReasonAddress:
+			return ReasonAddress
+		case ReasonPrivate:
+			worst = ReasonPrivate
 		}
 	}
 	return worst
 }
+
+// Name tells whether a name is on the list at a port; the one of a TLS hello
+// is judged so.
+func (r Rules) Name(name string, port uint16) bool { return r.listed.name(canonical(name), port) }
