@@ -2,12 +2,17 @@ package entrypoint
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"ai-sandbox/entrypoint/spec"
 )
 
 func TestLoopbackListeners(t *testing.T) {
@@ -58,4 +63,101 @@ func TestLoopbackListeners(t *testing.T) {
 	if got := loopbackListeners("/proc/self/net", []uint16{port}); !maps.Equal(got, map[uint16]bool{port: true}) {
 		t.Errorf("the kernel's: %v", got)
 	}
+}
+
+// Only the ports that are published are connected to, at either loopback address,
+// and what is handed out is that connection.
+func TestDoor(t *testing.T) {
+	four, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer four.Close()
+	six, err := net.Listen("tcp6", "[::1]:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer six.Close()
+	other, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	portOf := func(l net.Listener) uint16 { return netip.MustParseAddrPort(l.Addr().String()).Port() }
+	gone, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := portOf(gone)
+	gone.Close()
+	host, inside := pair(t)
+	d := &door{conn: inside, ports: []uint16{portOf(four), portOf(six), nobody}}
+	go d.serve()
+	for _, tc := range []struct {
+		port  uint16
+		errno unix.Errno
+		at    net.Listener
+	}{{portOf(four), 0, four}, {portOf(six), 0, six}, {portOf(other), unix.EACCES, nil}, {nobody, unix.ECONNREFUSED, nil}} {
+		if _, err := host.Write(spec.Call{ID: uint32(tc.port), Port: tc.port}.Bytes()); err != nil {
+			t.Fatal(err)
+		}
+		buf, oob := make([]byte, spec.PublishMessage), make([]byte, unix.CmsgSpace(4*4))
+		n, oobn, _, _, err := host.ReadMsgUnix(buf, oob)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := spec.ParseReply(buf[:n])
+		if err != nil || r.ID != uint32(tc.port) || unix.Errno(r.Errno) != tc.errno || (oobn > 0) != (tc.errno == 0) {
+			t.Errorf("port %d: %+v with %d bytes beside it, %v", tc.port, r, oobn, err)
+		}
+		if oobn == 0 {
+			continue
+		}
+		messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+		if err != nil {
+			t.Fatal(err)
+		}
+		fds, err := unix.ParseUnixRights(&messages[0])
+		if err != nil || len(fds) != 1 {
+			t.Fatalf("%v, %v", fds, err)
+		}
+		c, err := tc.at.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.Write(fds[0], []byte("x")); err != nil {
+			t.Error(err)
+		}
+		unix.Close(fds[0]) // the last one
+		if text, err := io.ReadAll(c); err != nil || string(text) != "x" {
+			t.Errorf("%q, %v", text, err)
+		}
+		c.Close()
+	}
+	// What makes no sense ends it.
+	if _, err := host.Write([]byte("?")); err != nil {
+		t.Fatal(err)
+	}
+	inside.Close()
+}
+
+// pair is two ends of a socket as the host and the entrypoint have it.
+func pair(t *testing.T) (a, b *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out [2]*net.UnixConn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "pair")
+		c, err := net.FileConn(f)
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[i] = c.(*net.UnixConn)
+		t.Cleanup(func() { out[i].Close() })
+	}
+	return out[0], out[1]
 }

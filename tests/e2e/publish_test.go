@@ -260,6 +260,42 @@ func TestPublishedTwice(t *testing.T) {
 	}
 }
 
+// With a named gate ports are published as with one of the session's own, and not
+// at that one's port.
+func TestPublishedWithNamedGate(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	name := "pub" + b.token
+	out := b.ok("gate", "up", name, "--allow", b.host("ok.test"))
+	t.Cleanup(func() { b.ok("gate", "down", name) })
+	at := freePort(t)
+	l := b.start(t, "--gate", name, "--publish", at+":5173", "--", "sh", "-c", "echo ${http_proxy##*:} >gate; exec ./probe serve "+b.token+" 0.0.0.0:5173")
+	if body := answers(t, l, "http://127.0.0.1:"+at); !strings.HasPrefix(body, b.token+"\n") {
+		t.Errorf("%s", body)
+	}
+	if r := b.run("--gate", name, "--publish", b.file(t, "gate")+":5173", "--", "true"); r.Code != 125 || !strings.Contains(r.Err, "the host port is in use") {
+		t.Errorf("at the gate's own port: %s%s", out, r)
+	}
+	l.in.Close()
+	l.wait(30 * time.Second)
+	refused(t, "127.0.0.1:"+at, 0)
+}
+
+// On a terminal, which is raw by then, the hint begins a line and leaves the cursor
+// at the beginning of one.
+func TestHintOnATerminal(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	m := b.onTerminal(t, "--publish", ":5173", "--", "./probe", "serve", b.token, "127.0.0.1:5173")
+	m.expect("serving " + b.token)
+	m.expect("start it with --host 0.0.0.0\n\r")
+	if !strings.Contains(m.text(), "\r\nai-sandbox: port 5173: the server inside listens on 127.0.0.1 only") {
+		t.Errorf("%q", m.text())
+	}
+	m.send("\x03")
+	m.wait()
+}
+
 // A server that listens on the loopback device alone is reached where no network
 // leads in, and named where one does; and the port that is published leads to no
 // other.
@@ -354,7 +390,6 @@ func TestPublishRefused(t *testing.T) {
 		"udp":         {[]string{"--publish", "5173/udp"}, "publish 5173/udp names a protocol, and only TCP is published" + grammar},
 		"range":       {[]string{"--publish", "8080-8090"}, "publish 8080-8090 has a range, and an entry is one port" + grammar},
 		"port 0":      {[]string{"--publish", "0"}, "publish 0 has 0 for a port, which is not a number from 1 to 65535" + grammar},
-		"low":         {[]string{"--publish", "80:5173"}, "publish port 5173 at 127.0.0.1:80: a user may not listen at a port that low here (net.ipv4.ip_unprivileged_port_start); take a higher host port"},
 		"not here":    {[]string{"--publish", "192.0.2.77:8000:5173"}, "publish port 5173 at 192.0.2.77:8000: this machine has no such address; ip addr lists those that it has"},
 		"IPv6":        {[]string{"--publish", "[::]:8000:5173"}, "publish [::]:8000:5173 can't be reached over IPv6 with --net gated; use an IPv4 address, [::1], or --net unix"},
 		"the relay's": {[]string{"--net", "unix", "--publish", "8000:3128"}, "publish 127.0.0.1:8000:3128 is the gate's own port inside; let the server inside listen at another"},
@@ -367,14 +402,15 @@ func TestPublishRefused(t *testing.T) {
 			if r.Code != 125 || !strings.HasSuffix(r.Err, "ai-sandbox: error: "+tc.want+"\n") {
 				t.Errorf("want %s\n%s", tc.want, r)
 			}
-			for _, f := range []string{b.dir + "/ran", b.dir + "-state"} {
+			t.Cleanup(func() { removeAll(t, b.dir+"-state") })
+			for _, f := range []string{b.dir + "/ran", b.dir + "-state/state/ai-sandbox/records"} {
 				if _, err := os.Stat(f); err == nil {
 					t.Errorf("%s was made", f)
 				}
 			}
 		})
 	}
-	// The positive control: with a free one it runs, and a range of the address too.
+	// The positive control: with free ones it runs, and is recorded.
 	b := newBox(t)
 	b.ok("--publish", freePort(t)+":5173", "--publish", "[::1]:"+freePort(t)+":5173", "--", "true")
 }

@@ -104,6 +104,9 @@ func (a *app) supervise(inv Invocation, flagLayer []config.Item) (code int, err 
 		}
 		return 0, err
 	}
+	for _, u := range p.Loud() {
+		a.warnf("%s", u)
+	}
 	if p.WorkdirNote != "" && sb.Workspace == "" {
 		a.notef("the project is %s", p.WorkdirNote)
 	}

@@ -415,18 +415,9 @@ func received(oob []byte) (*net.TCPConn, error) {
 	return t, nil
 }
 
-// isTCP looks at what a descriptor is (socket(7)).
+// isTCP looks at what a descriptor is (socket(7)): the protocol tells the family and
+// the type, too.
 func isTCP(fd int) bool {
-	for option, wanted := range map[int][]int{
-		unix.SO_DOMAIN:     {unix.AF_INET, unix.AF_INET6},
-		unix.SO_TYPE:       {unix.SOCK_STREAM},
-		unix.SO_PROTOCOL:   {unix.IPPROTO_TCP},
-		unix.SO_ACCEPTCONN: {0},
-	} {
-		got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, option)
-		if err != nil || !slices.Contains(wanted, got) {
-			return false
-		}
-	}
-	return true
+	protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	return err == nil && protocol == unix.IPPROTO_TCP
 }

@@ -43,6 +43,10 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%+v: %v\nwant %s", p, err, want)
 		}
 	}
+	// In the test host anybody may listen anywhere, and here root may.
+	if err := inUse(policy.Publish{Addr: "127.0.0.1", HostPort: 80, Port: 3000}, unix.EACCES); !strings.Contains(err.Error(), "publish port 3000 at 127.0.0.1:80: a user may not listen at a port that low here") {
+		t.Error(err)
+	}
 	// Every problem is told, and what was free is free afterwards.
 	list, err := Pick([]policy.Publish{{Addr: policy.LoopbackAddr, Port: 1}, {Addr: policy.LoopbackAddr, Port: 1}})
 	if err != nil || list[0].HostPort == 0 || list[0].HostPort == list[1].HostPort {
@@ -268,6 +272,12 @@ func TestForgedConnections(t *testing.T) {
 				t.Errorf("%d descriptors became %d", before, after)
 			}
 		})
+	}
+	// The first look at it, which others come after.
+	for fd, want := range map[int]bool{fdOf(good): true, fdOf(udp.(*net.UDPConn)): false, pair[0]: false, int(file.Fd()): false} {
+		if isTCP(fd) != want {
+			t.Errorf("descriptor %d is TCP: %v", fd, !want)
+		}
 	}
 	// The positive control.
 	s, g := served(t, port)

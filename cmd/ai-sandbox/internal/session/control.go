@@ -101,9 +101,9 @@ func (c *control) guestHere() {
 	c.keep.Do(func() { c.keeper.Close() })
 }
 
-// Unlink removes the names in the directory; both sides keep what they have open.
+// Unlink removes the FIFOs' names; both sides keep what they have open.
 func (c *control) Unlink() error {
-	for _, name := range []string{spec.InName, spec.OutName, spec.PublishName} {
+	for _, name := range []string{spec.InName, spec.OutName} {
 		if err := os.Remove(filepath.Join(c.dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("unlink the control channel: %w", err)
 		}

@@ -88,6 +88,7 @@ func (b *Backend) Capabilities() backend.Capabilities {
 		Runtime: policy.RuntimePodman, Isolation: policy.IsolationContainer, Limits: []string{},
 		Networks:    []string{policy.NetGated, policy.NetUnix, policy.NetNone},
 		GateEngines: []string{policy.EngineSquid, policy.EngineBuiltin},
+		Publishing:  true,
 	}
 }
 
