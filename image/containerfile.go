@@ -13,6 +13,16 @@ import (
 // packageForm is Debian's rule for package names (policy manual, 5.6.1).
 var packageForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+$`) })
 
+// Parts of apt-get's command line that a build and a look at what a build would
+// bring have in common. The base need not have any CA yet, and the mirror may be
+// behind TLS. A file that the base has changed stays as it is, and nobody is asked.
+const (
+	aptCA       = `{ cat /etc/ssl/certs/ca-certificates.crt 2>/dev/null || :; cat ` + ExtraCAPath + `; } >/tmp/ca.pem`
+	aptCAOption = ` -o Acquire::https::CaInfo=/tmp/ca.pem`
+	aptStrict   = `-o APT::Update::Error-Mode=any`
+	aptUpgrade  = `-o Dpkg::Options::=--force-confold -y --with-new-pkgs --no-install-recommends upgrade`
+)
+
 // tidy takes out what package installation leaves behind that differs from one
 // build to the next (the day on which a package's user was made, too), or that
 // only a package manager in use would read. What is left is the same for the
@@ -69,13 +79,19 @@ func (r Recipe) aptLayer(line func(string, ...any)) {
 	}
 	get := "apt-get -q"
 	line(`RUN : Debian packages; set -eu; \`)
+	if r.Packages != "" {
+		line(`    : asked for anew on %s; \`, r.Packages)
+	}
 	line(`    export DEBIAN_FRONTEND=noninteractive; \`)
 	if r.CA != nil {
-		// The base need not have any CA yet, and the mirror may be behind TLS.
-		line(`    { cat /etc/ssl/certs/ca-certificates.crt 2>/dev/null || :; cat %s; } >/tmp/ca.pem; \`, ExtraCAPath)
-		get += " -o Acquire::https::CaInfo=/tmp/ca.pem"
+		line(`    %s; \`, aptCA)
+		get += aptCAOption
 	}
-	line(`    %s update; \`, get)
+	// Without the option a list that can't be fetched is only warned about, and
+	// the fixes in it would be missing. The base's own packages are brought up to
+	// date too: what is linked against is often one of them.
+	line(`    %s %s update; \`, get, aptStrict)
+	line(`    %s %s; \`, get, aptUpgrade)
 	line(`    %s install -y --no-install-recommends \`, get)
 	packages := slices.Sorted(slices.Values(r.apt()))
 	for i, p := range packages {
@@ -119,7 +135,8 @@ func (r Recipe) nodeLayer(line func(string, ...any)) {
 	line(`    tar -xJf /tmp/%s -C /usr/local --strip-components=1 --no-same-owner; \`, TarballName)
 	line(`    rm -f /usr/local/CHANGELOG.md /usr/local/README.md; \`)
 	line(`    test "$(node --version)" = v%s; \`, r.Node.Version)
-	line(`    echo 'node %s' >>%s`, r.Node.Version, ManifestPath)
+	line(`    echo 'node %s' >>%s; \`, r.Node.Version, ManifestPath)
+	line(`    node -p 'require("fs").readdirSync("/usr/local/lib/node_modules").map(k => require("/usr/local/lib/node_modules/" + k + "/package.json")).map(p => "npm " + p.name + " " + p.version).join("\n")' >>%s`, ManifestPath)
 }
 
 // harnessLayer installs exactly what the lock file says, each package checked
@@ -133,7 +150,7 @@ func (r Recipe) harnessLayer(line func(string, ...any)) {
 	}
 	line(`    npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --cache=/tmp/npm --logs-max=0; \`)
 	line(`    ln -s %s/node_modules/.bin/%s /usr/local/bin/%[2]s; \`, harnessDir, harnessName)
-	line(`    node -p 'Object.entries(require("./package-lock.json").packages).filter(([k]) => k).map(([k, p]) => "npm " + (p.name ?? k.split("node_modules/").pop()) + " " + p.version).join("\n")' >>%s; \`, ManifestPath)
+	line(`    node -p 'Object.entries(require("./package-lock.json").packages).filter(([k]) => k && require("fs").existsSync(k)).map(([k, p]) => "npm " + (p.name ?? k.split("node_modules/").pop()) + " " + p.version).join("\n")' >>%s; \`, ManifestPath)
 	line(`    rm -rf /tmp/* /root/.npm`)
 }
 

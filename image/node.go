@@ -70,7 +70,10 @@ func (n Node) check() error {
 }
 
 // File is the tarball's name, and Dir the release's directory on a site.
-func (n Node) File() string { return "node-v" + n.Version + "-linux-" + nodeArch[n.Arch] + ".tar.xz" }
+func (n Node) File() string { return "node-v" + n.Version + "-" + n.Platform() + ".tar.xz" }
+
+// Platform is what a site's list of releases calls the tarball.
+func (n Node) Platform() string { return "linux-" + nodeArch[n.Arch] }
 
 // Dir is the release's directory on a download site.
 func (n Node) Dir() string { return "v" + n.Version }

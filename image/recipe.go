@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 )
@@ -58,7 +59,13 @@ const (
 	LabelNode       = "aisb.node"
 	LabelHarness    = "aisb.harness." // + the harness's name
 	LabelHomeLayout = "aisb.home-layout"
+	LabelPackages   = "aisb.packages" // Recipe.Packages
+	// LabelVersion is the OCI's: the image's tag.
+	LabelVersion = "org.opencontainers.image.version"
 )
+
+// PackagesForm is how Recipe.Packages is written, in UTC (see package time).
+const PackagesForm = "2006-01-02T15:04:05Z"
 
 // Unpinned stands where a base digest would, when none is known.
 const Unpinned = "UNPINNED"
@@ -71,6 +78,11 @@ const (
 	KindSandbox Kind = "sandbox"
 	KindGate    Kind = "gate"
 )
+
+var descriptions = map[Kind]string{
+	KindSandbox: "what an agent runs in",
+	KindGate:    "the gate that decides where a sandbox may connect to",
+}
 
 // Repository is where podman keeps images of the kind.
 func (k Kind) Repository() string {
@@ -96,6 +108,7 @@ var (
 
 const (
 	harnessName    = "pi"
+	harnessModule  = "@earendil-works/pi-coding-agent"
 	harnessVersion = "1.6.0"
 )
 
@@ -121,10 +134,12 @@ var sandboxPackages = []string{
 	"xz-utils",
 }
 
-// gatePackages is what the gate's image has. Debian's plain squid has no
-// OpenSSL and could not look at a TLS hello.
+// SquidPackage is the squid of the gate's image. Debian's plain one has no OpenSSL
+// and could not look at a TLS hello.
+const SquidPackage = "squid-openssl"
+
 var gatePackages = []string{
-	"squid-openssl",
+	SquidPackage,
 }
 
 // A Base is what an image is built on. Digest is "" when it is not known: the
@@ -163,6 +178,12 @@ type Recipe struct {
 	EntrypointSHA256 string
 	// CA is the user's own, or nil.
 	CA CA
+	// Packages is when the Debian packages were last asked for anew, in PackagesForm,
+	// or "": each such moment is an image of its own, as what is installed has moved.
+	Packages string
+	// Lock is the harness at another version than the recipe's own, or nil. It is
+	// set for KindSandbox only.
+	Lock *Lock
 
 	// packages replaces the kind's own list in tests.
 	packages []string
@@ -192,8 +213,16 @@ func (r Recipe) check() error {
 		if r.Node != (Node{}) {
 			return errors.New("the gate's image has no node")
 		}
+		if r.Lock != nil {
+			return errors.New("the gate's image has no harness")
+		}
 	default:
 		return fmt.Errorf("%+q is not a kind of image", r.Kind)
+	}
+	if r.Packages != "" {
+		if t, err := time.Parse(PackagesForm, r.Packages); err != nil || t.Format(PackagesForm) != r.Packages {
+			return fmt.Errorf("%+q is not a moment like %s", r.Packages, PackagesForm)
+		}
 	}
 	if !sha256Form().MatchString(r.EntrypointSHA256) {
 		return fmt.Errorf("%+q is not the checksum of an entrypoint", r.EntrypointSHA256)
@@ -231,6 +260,10 @@ func (r Recipe) Files() (map[string]File, error) {
 	if r.Kind == KindSandbox {
 		files["harness/package.json"] = File{Data: harnessPackage}
 		files["harness/package-lock.json"] = File{Data: harnessLock}
+		if r.Lock != nil {
+			files["harness/package.json"] = File{Data: r.Lock.Package}
+			files["harness/package-lock.json"] = File{Data: r.Lock.Packages}
+		}
 		files["hosts"] = File{Data: []byte("127.0.0.1 localhost\n::1 localhost\n")}
 		// Nothing inside resolves names.
 		files["resolv.conf"] = File{}
@@ -261,15 +294,20 @@ func (r Recipe) labels() map[string]string {
 		LabelBaseRef:    r.Base.Ref.String(),
 		LabelBaseDigest: base,
 
-		"org.opencontainers.image.title":     r.Kind.Repository()[len("localhost/"):],
-		"org.opencontainers.image.base.name": r.Base.Ref.String(),
+		"org.opencontainers.image.title":       r.Kind.Repository()[len("localhost/"):],
+		"org.opencontainers.image.description": descriptions[r.Kind],
+		"org.opencontainers.image.vendor":      "ai-sandbox",
+		"org.opencontainers.image.base.name":   r.Base.Ref.String(),
+	}
+	if r.Packages != "" {
+		l[LabelPackages] = r.Packages
 	}
 	if r.Base.Digest != "" {
 		l["org.opencontainers.image.base.digest"] = base
 	}
 	if r.Kind == KindSandbox {
 		l[LabelNode] = r.Node.Version
-		l[LabelHarness+harnessName] = harnessVersion
+		l[LabelHarness+harnessName] = r.harnessVersion()
 		l[LabelHomeLayout] = HomeLayout
 	}
 	return l
@@ -315,14 +353,14 @@ func (r Recipe) Render() (Built, error) {
 	if err != nil {
 		return Built{}, err
 	}
-	add([]byte("aisb recipe 2"), []byte(text), list, []byte(r.EntrypointSHA256), r.CA.PEM())
+	add([]byte("aisb recipe 3"), []byte(text), list, []byte(r.EntrypointSHA256), r.CA.PEM())
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		f := files[name]
 		add([]byte(name), f.Data)
 	}
 	hash := digest.NewDigest(digest.SHA256, h)
-	labels[LabelRecipe] = string(hash)
 	tag := hash.Encoded()[:12]
+	labels[LabelRecipe], labels[LabelVersion] = string(hash), tag
 	return Built{Kind: r.Kind, Containerfile: text, Files: files, Labels: labels,
 		Hash: hash, Tag: tag, Ref: r.Kind.Repository() + ":" + tag}, nil
 }

@@ -113,11 +113,19 @@ func TestEveryInputIsInTheTag(t *testing.T) {
 		"other CA":        change(func(r *Recipe) { r.CA = CA{other} }),
 		"two CAs":         change(func(r *Recipe) { r.CA = CA{ca, other} }),
 		"one package":     change(func(r *Recipe) { r.packages = append([]string{"zip"}, r.apt()...) }),
+		"packages anew":   change(func(r *Recipe) { r.Packages = "2026-11-30T00:00:00Z" }),
+		"and again":       change(func(r *Recipe) { r.Packages = "2026-11-30T00:00:01Z" }),
 		"another package": change(func(r *Recipe) { r.packages = append([]string{"zsh"}, r.apt()...) }),
 	}
 	sandbox := map[string]func(*Recipe){
-		"node version":  change(func(r *Recipe) { r.Node.Version = "24.15.1" }),
-		"node arch":     change(func(r *Recipe) { r.Node, _ = NewNode("", "arm64") }),
+		"node version": change(func(r *Recipe) { r.Node.Version = "24.15.1" }),
+		"node arch":    change(func(r *Recipe) { r.Node, _ = NewNode("", "arm64") }),
+		"harness": change(func(r *Recipe) {
+			r.Lock = &Lock{Version: "1.7.0", Package: harnessPackage, Packages: harnessLock}
+		}),
+		"harness's lock": change(func(r *Recipe) {
+			r.Lock = &Lock{Version: "1.7.0", Package: harnessPackage, Packages: append(bytes.Clone(harnessLock), '\n')}
+		}),
 		"node checksum": change(func(r *Recipe) { r.Node.SHA256 = strings.Repeat("a", 64) }),
 	}
 	tags := map[string]string{}
@@ -170,6 +178,7 @@ func TestLabels(t *testing.T) {
 	for k, want := range map[string]string{
 		"aisb.base-ref": DefaultBase, "aisb.base-digest": string(someDigest), "aisb.node": DefaultNode,
 		"aisb.harness.pi": "1.6.0", "aisb.kind": "sandbox", "aisb.home-layout": "1", "aisb.recipe": string(b.Hash),
+		"org.opencontainers.image.title": "ai-sandbox", "org.opencontainers.image.version": b.Tag,
 		"org.opencontainers.image.base.name": DefaultBase, "org.opencontainers.image.base.digest": string(someDigest),
 	} {
 		if b.Labels[k] != want {
@@ -228,6 +237,7 @@ func TestIncompleteRecipes(t *testing.T) {
 		"no checksum":      func(r *Recipe) { r.Node.SHA256 = "" },
 		"no node":          func(r *Recipe) { r.Node = Node{} },
 		"no base":          func(r *Recipe) { r.Base = Base{} },
+		"not a moment":     func(r *Recipe) { r.Packages = "2026-11-30; id" },
 		"no packages":      func(r *Recipe) { r.packages = []string{} },
 		"empty CA":         func(r *Recipe) { r.CA = CA{} },
 		"digest not taken": func(r *Recipe) { r.Base = Base{Ref: Reference{Name: "a.example/b", Digest: someDigest}} },

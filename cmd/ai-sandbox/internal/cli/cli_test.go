@@ -20,6 +20,7 @@ import (
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
+	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
 	"ai-sandbox/policy"
 )
 
@@ -76,6 +77,14 @@ func newStage(t testing.TB) *stage {
 			s.called = append(s.called, fmt.Sprint("build ", r.Rebuild))
 			return nil
 		},
+		Update: func(_ context.Context, r BuildRequest, check bool) (imagebuild.Outcome, error) {
+			s.called = append(s.called, fmt.Sprint("update ", check, r.Image.BaseTTL, r.Image.KeepBase, r.Image.NoPull))
+			return imagebuild.Outcome{}, nil
+		},
+		Inspect: func(_ context.Context, _ BuildRequest, what string, offline bool) (Inspection, error) {
+			s.called = append(s.called, fmt.Sprint("inspect ", what, offline))
+			return Inspection{}, nil
+		},
 		Clean: func(context.Context, Machine, bool) error { s.called = append(s.called, "clean"); return nil },
 		GateUp: func(_ context.Context, _ BuildRequest, name string, n policy.Net) error {
 			s.called = append(s.called, fmt.Sprint("up ", name, n.Allow, n.AllowPrivate))
@@ -86,7 +95,7 @@ func newStage(t testing.TB) *stage {
 			return nil
 		},
 		GateList: func(context.Context, Machine) error { s.called = append(s.called, "ls"); return nil },
-		Doctor: func(context.Context, Machine) []host.Verdict {
+		Doctor: func(context.Context, Machine, ImageRequest) []host.Verdict {
 			return []host.Verdict{{Name: "podman service", Detail: "answers"}}
 		},
 	}
@@ -246,7 +255,7 @@ func TestMessages(t *testing.T) {
 		{[]string{"--print-policy", "--allow", "a.example.com", "pi", "--net", "none"}, 0,
 			"ai-sandbox: warning: --net comes after pi, so pi gets it; put it first if it is meant for ai-sandbox\n"},
 		{[]string{"build", "x"}, 2, "ai-sandbox: error: build takes no argument x; drop it\n"},
-		{[]string{"help", "x"}, 2, "ai-sandbox: error: x is not a verb; choose from build, clean, config, doctor, down, exec, explain, gate, help, policy, trust, up, version, wait\n"},
+		{[]string{"help", "x"}, 2, "ai-sandbox: error: x is not a verb; choose from build, clean, config, doctor, down, exec, explain, gate, help, inspect, policy, trust, up, update, version, wait\n"},
 	} {
 		code := s.do(tc.args...)
 		if code != tc.code || tc.want != "" && s.err.String() != tc.want || code == 0 && tc.want != s.err.String() {
@@ -420,6 +429,8 @@ func TestVerbs(t *testing.T) {
 	}{
 		{[]string{"build"}, "build false"},
 		{[]string{"build", "--rebuild"}, "build true"},
+		{[]string{"update", "--base-ttl-days", "3"}, "update false3falsefalse"},
+		{[]string{"inspect", "--offline", "0123456789ab"}, "inspect 0123456789abtrue"},
 		{[]string{"clean"}, "clean"},
 		{[]string{"gate", "up", "work", "--allow", "b.example.com", "--allow", "a.example.com", "--allow-private", "127.0.0.1:1"}, "up work[a.example.com b.example.com] [127.0.0.1:1]"},
 		{[]string{"gate", "down", "work"}, "down work"},

@@ -35,10 +35,17 @@ var doctorVerb = &verb{
 			return err
 		}
 		runtime := settings.Text("runtime")
+		if cache := a.path(settings, "cache_dir", facts.Home); cache != "" {
+			facts.Dirs.Cache = host.Resolve(cache)
+		}
+		images, err := imageRequest(settings, facts)
+		if err != nil {
+			return err
+		}
 		facts = host.ProbeTools(facts, "")
 		verdicts := append(host.Doctor(facts, runtime), file)
 		if len(host.Problems(verdicts)) == 0 {
-			verdicts = append(verdicts, a.engine.Doctor(a.ctx, Machine{Facts: facts, Environ: a.env, Runtime: runtime, In: a.In, Out: a.Out, Err: a.Err, Hide: a.text})...)
+			verdicts = append(verdicts, a.engine.Doctor(a.ctx, Machine{Facts: facts, Environ: a.env, Runtime: runtime, In: a.In, Out: a.Out, Err: a.Err, Hide: a.text}, images)...)
 		}
 		fmt.Fprint(a.Out, doctorText(verdicts))
 		if n := len(host.Problems(verdicts)); n > 0 {

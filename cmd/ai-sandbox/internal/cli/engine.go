@@ -10,6 +10,7 @@ import (
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
+	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
 	"ai-sandbox/cmd/ai-sandbox/internal/session"
 	"ai-sandbox/image"
 	"ai-sandbox/policy"
@@ -33,6 +34,11 @@ type Engine struct {
 	// Refused writes the report of a run that was refused before Run.
 	Refused func(report string, reason error) error
 	Build   func(ctx context.Context, r BuildRequest) error
+	// Update brings the images up to date, or, to check, only says what that would
+	// change.
+	Update func(ctx context.Context, r BuildRequest, check bool) (imagebuild.Outcome, error)
+	// Inspect asks the machine of an image or a session; "" is what runs stand on.
+	Inspect func(ctx context.Context, r BuildRequest, what string, offline bool) (Inspection, error)
 	// Clean reaps; with homes, it removes those of all projects, too.
 	Clean func(ctx context.Context, m Machine, homes bool) error
 	// GateUp starts a named gate with the lists of net.
@@ -54,7 +60,7 @@ type Engine struct {
 	Exec      func(ctx context.Context, m Machine, id string, command []string) (int, error)
 	Down      func(ctx context.Context, m Machine, id string) error
 	// Doctor asks podman's service; it is called when nothing else is wrong.
-	Doctor func(ctx context.Context, m Machine) []host.Verdict
+	Doctor func(ctx context.Context, m Machine, r ImageRequest) []host.Verdict
 }
 
 // A Machine is where and for whom something is done.
@@ -80,6 +86,10 @@ type ImageRequest struct {
 	CA image.CA
 	// CacheDir and StateDir are where downloads and records are.
 	CacheDir, StateDir string
+	// BaseTTL is in days (see imagebuild.Request); KeepBase and NoPull are
+	// base_auto_update and base_pull_fallback, switched off.
+	BaseTTL          int
+	KeepBase, NoPull bool
 }
 
 // An ImagePlan is what a run would stand on.

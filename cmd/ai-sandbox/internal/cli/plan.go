@@ -72,13 +72,12 @@ func (a *app) setup(facts host.Facts, settings config.Settings) (setup, error) {
 	s := setup{
 		Machine:  Machine{Facts: facts, Environ: a.env, Runtime: settings.Text("runtime"), In: a.In, Out: a.Out, Err: a.Err, Hide: a.text},
 		settings: settings,
-		image: ImageRequest{
-			Base: settings.Text("base"), NodeVersion: settings.Text("node_version"), NodeMirror: settings.Text("node_mirror"),
-			CacheDir: facts.Dirs.Cache, StateDir: facts.Dirs.State,
-		},
+	}
+	var err error
+	if s.image, err = imageRequest(settings, facts); err != nil {
+		return setup{}, err
 	}
 	if ca := a.path(settings, "ca_file", facts.Home); ca != "" {
-		var err error
 		if s.image.CA, err = readCA(ca); err != nil {
 			return setup{}, err
 		}

@@ -171,7 +171,7 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 }
 
 // imageOptions say something about an image, which the local runtime has none of.
-var imageOptions = []string{"base", "node_version", "node_mirror"}
+var imageOptions = []string{"base", "base_ttl_days", "base_auto_update", "base_pull_fallback", "node_version", "node_mirror"}
 
 // harness adds what an agent gets of the user's home, and what its own home in
 // the jail starts with.

@@ -71,6 +71,7 @@ func Resolve(layers ...[]Item) (Settings, error) {
 			errs.add(&Error{Origin: it.Origin, Text: fmt.Sprintf("key %q is unknown", it.Key), Fix: "remove it"})
 			continue
 		}
+		it.Value = o.plain(it.Value)
 		if err := o.check(it); err != nil {
 			errs.add(err)
 			continue
@@ -87,6 +88,14 @@ func Resolve(layers ...[]Item) (Settings, error) {
 		}
 	}
 	return s, errs.join()
+}
+
+// plain is the one spelling of a value: variables say 1 and 0.
+func (o Option) plain(value string) string {
+	if o.Kind == Bool && (value == "0" || value == "1") {
+		return map[string]string{"0": "false", "1": "true"}[value]
+	}
+	return value
 }
 
 // check judges a value by the option's kind.

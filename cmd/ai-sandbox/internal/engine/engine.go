@@ -35,7 +35,7 @@ func New(start time.Time) cli.Engine {
 	e := &engine{start: start}
 	return cli.Engine{
 		Image: e.image, Ruleset: ruleset, DryRun: dryRun, GateNet: e.gateNet,
-		Run: e.run, Refused: e.refused, Build: e.build, Clean: e.clean,
+		Run: e.run, Refused: e.refused, Build: e.build, Update: e.update, Inspect: e.inspect, Clean: e.clean,
 		GateUp: e.gateUp, GateDown: e.gateDown, GateList: e.gateList, Doctor: e.doctor,
 		Detach: detached, NewSandbox: e.newSandbox, WaitReady: waitReady, WaitExit: waitExit, Exec: execIn, Down: down,
 	}
@@ -46,6 +46,8 @@ type engine struct {
 	// plan is the one that image made, if it was complete: to make it again
 	// would cost a start some milliseconds.
 	plan *imagebuild.Plan
+	// deciding is how long it took to know which images to stand on.
+	deciding time.Duration
 }
 
 // request is what imagebuild is asked.
@@ -57,6 +59,7 @@ func request(r cli.ImageRequest) (imagebuild.Request, error) {
 	return imagebuild.Request{
 		Base: r.Base, NodeVersion: r.NodeVersion, NodeMirror: r.NodeMirror, CA: r.CA,
 		EntrypointSHA256: sum, Entrypoint: embedded.Entrypoint, Arch: runtime.GOARCH, CacheDir: r.CacheDir, StateDir: r.StateDir,
+		TTLDays: r.BaseTTL, KeepPin: r.KeepBase, NoPull: r.NoPull,
 	}, nil
 }
 
@@ -65,7 +68,9 @@ func (e *engine) image(r cli.ImageRequest) (cli.ImagePlan, error) {
 	if err != nil {
 		return cli.ImagePlan{}, err
 	}
+	start := time.Now()
 	p, err := req.Plan()
+	e.deciding += time.Since(start)
 	if errors.Is(err, imagebuild.ErrUnresolved) {
 		return cli.ImagePlan{
 			Image: policy.Image{Ref: "localhost/ai-sandbox:<tag>", GateRef: "localhost/ai-sandbox-gate:<tag>",
@@ -180,13 +185,13 @@ func connect(ctx context.Context, m cli.Machine) (*podman.Client, error) {
 		Binary:     m.Facts.Podman.Path,
 		UserSocket: filepath.Join(m.Facts.Dirs.XDGRuntime, "podman", "podman.sock"),
 		RuntimeDir: m.Facts.Dirs.Runtime(),
-		Env:        env, UID: m.Facts.UID,
+		Env:        env, UID: m.Facts.UID, AuthFile: m.Environ["REGISTRY_AUTH_FILE"],
 	})
 }
 
 // ensure brings the images up to date, which a warm start has nothing to do for.
-func (e *engine) ensure(ctx context.Context, m cli.Machine, r cli.ImageRequest, c *podman.Client, rebuild bool) (imagebuild.Plan, error) {
-	if e.plan != nil && !rebuild {
+func (e *engine) ensure(ctx context.Context, m cli.Machine, r cli.ImageRequest, c *podman.Client) (imagebuild.Plan, error) {
+	if e.plan != nil {
 		if warm, err := e.plan.Warm(ctx, c); err != nil || warm {
 			return *e.plan, err
 		}
@@ -197,10 +202,7 @@ func (e *engine) ensure(ctx context.Context, m cli.Machine, r cli.ImageRequest, 
 	}
 	p := newProgress(m)
 	defer p.close()
-	return req.Ensure(ctx, c, imagebuild.Options{
-		Rebuild: rebuild, Say: p.say, Step: p.step, Download: p.download,
-		Resolve: resolve,
-	})
+	return req.Ensure(ctx, c, p.options(m.Environ))
 }
 
 // build makes the images and says which they are.
@@ -214,7 +216,15 @@ func (e *engine) build(ctx context.Context, r cli.BuildRequest) error {
 	if err != nil {
 		return err
 	}
-	p, err := e.ensure(ctx, r.Machine, r.Image, c, r.Rebuild)
+	req, err := request(r.Image)
+	if err != nil {
+		return err
+	}
+	show := newProgress(r.Machine)
+	defer show.close()
+	o := show.options(r.Environ)
+	o.Rebuild, o.Asked = r.Rebuild, true
+	p, err := req.Ensure(ctx, c, o)
 	if err != nil {
 		return err
 	}
@@ -300,9 +310,11 @@ func (e *engine) runSession(ctx context.Context, r cli.RunRequest, signals <-cha
 		if err != nil {
 			return fail(err)
 		}
+		start := time.Now()
 		plan, err := untilSignal(ctx, signals, func(ctx context.Context) (imagebuild.Plan, error) {
-			return e.ensure(ctx, r.Machine, r.Image, c, false)
+			return e.ensure(ctx, r.Machine, r.Image, c)
 		})
+		e.deciding += time.Since(start)
 		if err != nil {
 			return fail(err)
 		}
@@ -322,7 +334,11 @@ func (e *engine) runSession(ctx context.Context, r cli.RunRequest, signals <-cha
 	if change != nil {
 		change(&req)
 	}
-	return m.Run(ctx, be, req)
+	rep, err := m.Run(ctx, be, req)
+	if e.deciding > 0 && rep.Timings != nil {
+		rep.Timings["images"] = float64(e.deciding.Microseconds()) / 1000
+	}
+	return rep, err
 }
 
 // A signalError is a signal that came before there was a session.

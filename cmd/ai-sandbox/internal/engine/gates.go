@@ -32,7 +32,7 @@ func (e *engine) gateUp(ctx context.Context, r cli.BuildRequest, name string, ne
 	if err != nil {
 		return err
 	}
-	plan, err := e.ensure(ctx, r.Machine, r.Image, c, false)
+	plan, err := e.ensure(ctx, r.Machine, r.Image, c)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"time"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
 	"ai-sandbox/cmd/ai-sandbox/internal/backend/local"
@@ -20,6 +21,7 @@ import (
 	"ai-sandbox/entrypoint/firewall"
 	"ai-sandbox/entrypoint/spec"
 	"ai-sandbox/gate"
+	"ai-sandbox/image"
 	"ai-sandbox/policy"
 )
 
@@ -139,12 +141,12 @@ func controlDir(p policy.Policy) string {
 }
 
 // doctor asks podman's service, and looks at what was recorded of the images.
-func (e *engine) doctor(ctx context.Context, m cli.Machine) []host.Verdict {
+func (e *engine) doctor(ctx context.Context, m cli.Machine, r cli.ImageRequest) []host.Verdict {
 	if m.Runtime == policy.RuntimeLocal {
 		return nil // host has looked at all of it
 	}
 	service := host.Verdict{Name: "podman service"}
-	image := host.Verdict{Name: "images"}
+	built := host.Verdict{Name: "images"}
 	_, c, err := open(ctx, m)
 	if err != nil {
 		service.Problem = err.Error()
@@ -154,11 +156,33 @@ func (e *engine) doctor(ctx context.Context, m cli.Machine) []host.Verdict {
 	images, err := filepath.Glob(filepath.Join(m.Facts.Dirs.State, "images", "*.json"))
 	switch {
 	case err != nil:
-		image.Problem = err.Error()
+		built.Problem = err.Error()
 	case len(images) == 0:
-		image.Detail = "none built yet; the first run builds them, or: ai-sandbox build"
+		built.Detail = "none built yet; the first run builds them, or: ai-sandbox build"
 	default:
-		image.Detail = fmt.Sprintf("%d built", len(images))
+		built.Detail = fmt.Sprintf("%d built", len(images))
 	}
-	return []host.Verdict{service, image}
+	return []host.Verdict{service, built, baseVerdict(r)}
+}
+
+// baseVerdict says which base the images stand on, and since when that is known.
+func baseVerdict(r cli.ImageRequest) host.Verdict {
+	v := host.Verdict{Name: "base image"}
+	req, err := request(r)
+	if err != nil {
+		v.Problem = err.Error()
+		return v
+	}
+	ref, digest, when, err := req.Pin()
+	switch {
+	case err != nil:
+		v.Problem = err.Error()
+	case digest == "":
+		v.Detail = fmt.Sprintf("%s: no digest of %s is recorded; the next build asks its registry", image.Unpinned, ref)
+	case when.IsZero():
+		v.Detail = fmt.Sprintf("pinned: %s names its digest", ref)
+	default:
+		v.Detail = fmt.Sprintf("%s, pinned to %.19s, confirmed %s", ref, digest, when.Format(time.DateOnly))
+	}
+	return v
 }

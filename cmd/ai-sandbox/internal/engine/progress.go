@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/cli"
+	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
 	"ai-sandbox/image"
 	"ai-sandbox/image/registry"
@@ -72,11 +74,24 @@ func (p *progress) close() {
 	p.bar, p.bars = nil, nil
 }
 
-// resolve asks a registry as podman would.
-func resolve(ctx context.Context, ref image.Reference) (digest.Digest, error) {
-	d, err := registry.Resolve(ctx, ref, registry.Options{})
-	if err != nil {
-		return "", fmt.Errorf("ask the registry: %w", err)
+// options are those of a build that is shown so.
+func (p *progress) options(env config.Environ) imagebuild.Options {
+	return imagebuild.Options{Say: p.say, Step: p.step, Download: p.download, Resolve: resolver(env)}
+}
+
+// resolver asks a registry as podman would: with the configuration and credentials
+// that its variables name, or those in its own places (containers-registries.conf(5),
+// containers-auth.json(5)).
+func resolver(env config.Environ) func(context.Context, image.Reference) (digest.Digest, error) {
+	o := registry.Options{
+		RegistriesConf: cmp.Or(env["CONTAINERS_REGISTRIES_CONF"], env["REGISTRIES_CONFIG_PATH"]),
+		AuthFile:       env["REGISTRY_AUTH_FILE"],
 	}
-	return d, nil
+	return func(ctx context.Context, ref image.Reference) (digest.Digest, error) {
+		d, err := registry.Resolve(ctx, ref, o)
+		if err != nil {
+			return "", fmt.Errorf("ask the registry: %w", err)
+		}
+		return d, nil
+	}
 }

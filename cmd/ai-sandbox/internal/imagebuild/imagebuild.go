@@ -6,11 +6,15 @@
 // What is remembered:
 //
 //	<cache>/base/*.json      the digest of each base reference, with its date
+//	<cache>/base/*.packages.json  when its Debian packages were asked for anew
+//	<cache>/node/newest.json what update found to be the newest Node
 //	<cache>/node/*.json      the checksum of each Node release that is not the recipe's own
 //	<cache>/node/*.tar.xz    Node tarballs
+//	<cache>/harness/*.json   the lock file that update made of the newest harness
 //	<cache>/build/           locks, and build contexts while they are in use
 //	<state>/images/*.json    the image that was built for each recipe
 //	<state>/images/*.log     the output of its last build
+//	<state>/images/*.manifest     the packages of each image, by its id
 package imagebuild
 
 import (
@@ -49,6 +53,12 @@ type Request struct {
 	Entrypoint       func() ([]byte, error)
 	// Arch is a GOARCH.
 	Arch string
+	// TTLDays is how old a pin may get, in days, before its registry is asked
+	// again: 0 is asked at every build, and a negative one never.
+	TTLDays int
+	// KeepPin: a pin is replaced by Update only. NoPull: where the registry does
+	// not answer, podman is not asked to pull instead.
+	KeepPin, NoPull bool
 	// CacheDir and StateDir are ai-sandbox's own.
 	CacheDir, StateDir string
 }
@@ -57,8 +67,14 @@ type Request struct {
 type Plan struct {
 	BaseRef    image.Reference
 	BaseDigest digest.Digest // "" when UNPINNED
-	Sandbox    Image
-	Gate       Image
+	// Pinned is when the registry last said so; zero where BaseRef is a digest, or
+	// nothing is pinned.
+	Pinned  time.Time
+	Sandbox Image
+	Gate    Image
+	// Due: the registry has to be asked before this may be stood on.
+	Due bool
+	in  inputs
 }
 
 // An Image is one image: what it is made from, and the image that this machine
@@ -81,6 +97,13 @@ type Builder interface {
 	TagImage(ctx context.Context, id, ref string) error
 	// RemoveImage removes an image unless something uses it.
 	RemoveImage(ctx context.Context, id string) error
+	// ReadImageFile reads a file of an image, running nothing of it.
+	ReadImageFile(ctx context.Context, id, path string) ([]byte, error)
+	// RunScript runs a shell script in a container of an image, on the network
+	// that builds have, and returns what it wrote to standard output.
+	RunScript(ctx context.Context, id, script string) ([]byte, error)
+	// PullBase fetches what a reference leads to, and returns its digest.
+	PullBase(ctx context.Context, ref image.Reference) (digest.Digest, error)
 }
 
 // A Build is one build. Dir is the context, with a Containerfile in it.
@@ -101,8 +124,10 @@ type Step struct {
 
 // Options are how to bring images up to date. The functions may be nil.
 type Options struct {
-	// Rebuild ignores every cached layer. It keeps the pin.
+	// Rebuild ignores every cached layer. It keeps the pin, unless that is due.
 	Rebuild bool
+	// Asked: the user asked for a build, and does not wait for something else.
+	Asked bool
 	// Resolve asks the registry what a reference leads to.
 	Resolve func(context.Context, image.Reference) (digest.Digest, error)
 	// Say prints a line for people.
@@ -116,54 +141,36 @@ type Options struct {
 // Plan reads what is remembered, and contacts nobody. Its error is ErrUnresolved
 // when Node's checksum is not known yet; BaseRef and BaseDigest are then set.
 func (r Request) Plan() (Plan, error) {
-	base, node, err := r.parse()
+	in, err := r.inputs()
 	if err != nil {
 		return Plan{}, err
 	}
-	p := Plan{BaseRef: base, BaseDigest: base.Digest}
-	if p.BaseDigest == "" {
-		if p.BaseDigest, err = r.recordedBase(base); err != nil {
-			return Plan{}, err
-		}
+	return r.plan(in)
+}
+
+// plan is what the inputs come to.
+func (r Request) plan(in inputs) (Plan, error) {
+	p := Plan{BaseRef: in.base, BaseDigest: in.pin.Digest, Pinned: in.pin.Resolved, in: in}
+	p.Due = r.due(in, time.Now())
+	if in.node.SHA256 == "" {
+		return p, fmt.Errorf("the checksum of node %s is %w", in.node.Version, ErrUnresolved)
 	}
-	if node.SHA256 == "" {
-		sum, err := r.recordedSum(node)
-		if err != nil {
-			return Plan{}, err
-		}
-		if sum == "" {
-			return p, fmt.Errorf("the checksum of node %s is %w", node.Version, ErrUnresolved)
-		}
-		node.SHA256 = sum
-	}
-	on := image.Base{Ref: base, Digest: p.BaseDigest}
+	on := image.Base{Ref: in.base, Digest: p.BaseDigest}
 	// At once: with a large CA file each takes some milliseconds of a start.
 	var wg sync.WaitGroup
 	var errs [2]error
 	wg.Go(func() {
-		p.Sandbox, errs[0] = r.planImage(image.Recipe{Kind: image.KindSandbox, Base: on, Node: node, EntrypointSHA256: r.EntrypointSHA256, CA: r.CA})
+		p.Sandbox, errs[0] = r.planImage(image.Recipe{Kind: image.KindSandbox, Base: on, Node: in.node, EntrypointSHA256: r.EntrypointSHA256, CA: r.CA,
+			Packages: in.packages, Lock: in.lock})
 	})
 	wg.Go(func() {
-		p.Gate, errs[1] = r.planImage(image.Recipe{Kind: image.KindGate, Base: on, EntrypointSHA256: r.EntrypointSHA256, CA: r.CA})
+		p.Gate, errs[1] = r.planImage(image.Recipe{Kind: image.KindGate, Base: on, EntrypointSHA256: r.EntrypointSHA256, CA: r.CA, Packages: in.packages})
 	})
 	wg.Wait()
 	if err := errors.Join(errs[:]...); err != nil {
 		return Plan{}, err
 	}
 	return p, nil
-}
-
-func (r Request) parse() (image.Reference, image.Node, error) {
-	ref := r.Base
-	if ref == "" {
-		ref = image.DefaultBase
-	}
-	base, err := image.ParseReference(ref)
-	if err != nil {
-		return image.Reference{}, image.Node{}, err
-	}
-	node, err := image.NewNode(r.NodeVersion, r.Arch)
-	return base, node, err
 }
 
 func (r Request) planImage(recipe image.Recipe) (Image, error) {
@@ -175,9 +182,9 @@ func (r Request) planImage(recipe image.Recipe) (Image, error) {
 	return Image{Built: built, ID: id, node: recipe.Node}, err
 }
 
-// Ensure returns a plan of which both images exist. Where they do already it
-// asks the builder for them by id and nothing else; otherwise it finds out what
-// is missing, and builds.
+// Ensure returns a plan of which both images exist. Where they do already and the
+// pin is not due it asks the builder for them by id and nothing else; otherwise it
+// finds out what is missing, and builds.
 func (r Request) Ensure(ctx context.Context, b Builder, o Options) (Plan, error) {
 	if o.Say == nil {
 		o.Say = func(string, ...any) {}
@@ -191,10 +198,20 @@ func (r Request) Ensure(ctx context.Context, b Builder, o Options) (Plan, error)
 			return p, err
 		}
 	}
-	if err := r.resolve(ctx, o); err != nil {
+	if p.Due {
+		return r.refresh(ctx, b, o)
+	}
+	in, err := r.learn(ctx, p.in)
+	if err != nil {
 		return Plan{}, err
 	}
-	if p, err = r.Plan(); err != nil {
+	return r.build(ctx, b, o, in)
+}
+
+// build makes the images of the inputs, where they aren't there yet.
+func (r Request) build(ctx context.Context, b Builder, o Options, in inputs) (Plan, error) {
+	p, err := r.plan(in)
+	if err != nil {
 		return Plan{}, err
 	}
 	for _, img := range []*Image{&p.Gate, &p.Sandbox} {
@@ -205,8 +222,16 @@ func (r Request) Ensure(ctx context.Context, b Builder, o Options) (Plan, error)
 	return p, nil
 }
 
-// Warm tells whether both images were recorded and exist.
+// Warm tells whether both images were recorded and exist, and the pin is not due.
 func (p Plan) Warm(ctx context.Context, b Builder) (bool, error) {
+	if p.Due {
+		return false, nil
+	}
+	return p.Built(ctx, b)
+}
+
+// Built tells whether both images were recorded and exist.
+func (p Plan) Built(ctx context.Context, b Builder) (bool, error) {
 	if p.Sandbox.ID == "" || p.Gate.ID == "" {
 		return false, nil
 	}
@@ -219,55 +244,6 @@ func (p Plan) Warm(ctx context.Context, b Builder) (bool, error) {
 	}
 	wg.Wait()
 	return there[0] && there[1], errors.Join(errs[:]...)
-}
-
-// resolve finds out and records what recipes lack: a digest that is recorded
-// stays, however old.
-func (r Request) resolve(ctx context.Context, o Options) error {
-	base, node, err := r.parse()
-	if err != nil {
-		return err
-	}
-	if base.Digest == "" {
-		recorded, err := r.recordedBase(base)
-		if err != nil {
-			return err
-		}
-		if recorded == "" {
-			if err := r.pin(ctx, o, base); err != nil {
-				return err
-			}
-		}
-	}
-	if node.SHA256 != "" {
-		return nil
-	}
-	sum, err := r.recordedSum(node)
-	if err != nil || sum != "" {
-		return err
-	}
-	return r.learnSum(ctx, node)
-}
-
-// pin asks the registry for a digest and records it. A registry that does not
-// answer is no reason to stop: the build goes on unpinned, and says so.
-func (r Request) pin(ctx context.Context, o Options, base image.Reference) error {
-	var d digest.Digest
-	err := errors.New("no registry is asked")
-	if o.Resolve != nil {
-		d, err = o.Resolve(ctx, base)
-	}
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case err != nil:
-		o.Say("the base image is %s: no digest of %s is known (%v)", image.Unpinned, base, err)
-		return nil
-	}
-	if _, err := base.Pin(d); err != nil {
-		return err
-	}
-	return r.recordBase(base, d, time.Now())
 }
 
 // ensure builds one image unless it exists. One process at a time works on one
@@ -311,7 +287,7 @@ func (r Request) ensure(ctx context.Context, b Builder, o Options, img *Image) (
 	if err := r.writeContext(ctx, o, img, scratch); err != nil {
 		return fmt.Errorf("build %s: %w", img.Ref, err)
 	}
-	id, err := r.build(ctx, b, o, img, scratch)
+	id, err := r.buildImage(ctx, b, o, img, scratch)
 	if err != nil {
 		return err
 	}
@@ -344,24 +320,7 @@ func (r Request) writeContext(ctx context.Context, o Options, img *Image, dir st
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	put := func(name string, data []byte, mode os.FileMode) error {
-		path := filepath.Join(dir, filepath.FromSlash(name))
-		if parent := filepath.Dir(path); parent != dir {
-			if err := os.MkdirAll(parent, 0o755); err != nil {
-				return err
-			}
-			if err := os.Chmod(parent, 0o755); err != nil {
-				return err
-			}
-		}
-		if err := os.WriteFile(path, data, mode); err != nil {
-			return err
-		}
-		if err := os.Chmod(path, mode); err != nil {
-			return err
-		}
-		return os.Chtimes(path, contextTime, contextTime)
-	}
+	put := func(name string, data []byte, mode os.FileMode) error { return putFile(dir, name, data, mode) }
 	for name, f := range img.Files {
 		if err := put(name, f.Data, 0o644); err != nil {
 			return err
@@ -390,7 +349,27 @@ func (r Request) writeContext(ctx context.Context, o Options, img *Image, dir st
 	return os.Chtimes(tarball, contextTime, contextTime)
 }
 
-func (r Request) build(ctx context.Context, b Builder, o Options, img *Image, dir string) (id string, err error) {
+// putFile puts a file into a build context.
+func putFile(dir, name string, data []byte, mode os.FileMode) error {
+	path := filepath.Join(dir, filepath.FromSlash(name))
+	if parent := filepath.Dir(path); parent != dir {
+		if err := os.MkdirAll(parent, 0o755); err != nil {
+			return err
+		}
+		if err := os.Chmod(parent, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(path, data, mode); err != nil {
+		return err
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		return err
+	}
+	return os.Chtimes(path, contextTime, contextTime)
+}
+
+func (r Request) buildImage(ctx context.Context, b Builder, o Options, img *Image, dir string) (id string, err error) {
 	logPath, err := r.imageFile(img.Built, ".log")
 	if err != nil {
 		return "", err
@@ -401,12 +380,18 @@ func (r Request) build(ctx context.Context, b Builder, o Options, img *Image, di
 	}
 	defer log.Close()
 	var at Step
-	id, err = b.BuildImage(ctx, Build{Dir: dir, Labels: img.Labels, NoCache: o.Rebuild, Log: log, Step: func(s Step) {
+	todo := Build{Dir: dir, Labels: img.Labels, NoCache: o.Rebuild, Log: log, Step: func(s Step) {
 		at = s
 		if o.Step != nil {
 			o.Step(img.Ref, s)
 		}
-	}})
+	}}
+	id, err = b.BuildImage(ctx, todo)
+	if err == nil {
+		at = Step{}
+		todo.Step = func(Step) {}
+		id, err = r.describe(ctx, b, img, id, dir, todo)
+	}
 	switch {
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("build %s: %w", img.Ref, context.Cause(ctx))

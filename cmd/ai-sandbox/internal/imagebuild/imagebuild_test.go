@@ -36,13 +36,22 @@ type fakeBuilder struct {
 	builds  []string          // the Containerfiles
 	noCache int
 	primed  []string
-	onBuild func(context.Context, Build) error
+	// packages is the manifest of each image that is built from now on; scripts are
+	// what scripts answer.
+	packages string
+	scripts  map[string]string
+	manifest map[string]string
+	pull     func(image.Reference) (digest.Digest, error)
+	onBuild  func(context.Context, Build) error
 }
 
 func (f *fakeBuilder) BuildImage(ctx context.Context, b Build) (string, error) {
 	text, err := os.ReadFile(filepath.Join(b.Dir, "Containerfile"))
 	if err != nil {
 		return "", err
+	}
+	if from, rest, _ := strings.Cut(string(text), "\n"); strings.HasPrefix(rest, "COPY sbom.json ") {
+		return f.described(strings.TrimPrefix(from, "FROM "), b)
 	}
 	fmt.Fprintln(b.Log, "some output")
 	b.Step(Step{N: 1, Of: 2, Text: "a step"})
@@ -59,7 +68,48 @@ func (f *fakeBuilder) BuildImage(ctx context.Context, b Build) (string, error) {
 	}
 	id := digest.FromString(fmt.Sprint(len(f.builds))).Encoded()
 	f.images[id] = true
+	f.manifest[id] = f.packages
 	return id, nil
+}
+
+// described is the same image with its bill of materials, in its place.
+func (f *fakeBuilder) described(id string, b Build) (string, error) {
+	if _, err := os.Stat(filepath.Join(b.Dir, "sbom.json")); err != nil {
+		return "", err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.images[id] {
+		return "", fmt.Errorf("no image %s", id)
+	}
+	with := digest.FromString("described " + id).Encoded()
+	f.images[with], f.manifest[with] = true, f.manifest[id]
+	delete(f.images, id)
+	return with, nil
+}
+
+func (f *fakeBuilder) ReadImageFile(_ context.Context, id, _ string) ([]byte, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return []byte(f.manifest[id]), nil
+}
+
+func (f *fakeBuilder) RunScript(_ context.Context, id, script string) ([]byte, error) {
+	if !f.images[id] {
+		return nil, fmt.Errorf("no image %s", id)
+	}
+	out, ok := f.scripts[script]
+	if !ok {
+		return nil, errors.New("no network")
+	}
+	return []byte(out), nil
+}
+
+func (f *fakeBuilder) PullBase(_ context.Context, ref image.Reference) (digest.Digest, error) {
+	if f.pull == nil {
+		return "", errors.New("podman has no network either")
+	}
+	return f.pull(ref)
 }
 
 func (f *fakeBuilder) ImageExists(_ context.Context, id string) (bool, error) {
@@ -94,7 +144,7 @@ type site struct {
 	asked   int
 }
 
-func newSite(t *testing.T) *site {
+func newSite(t testing.TB) *site {
 	s := &site{tarball: bytes.Repeat([]byte("node"), 5000), status: http.StatusOK}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.asked++
@@ -130,11 +180,12 @@ type world struct {
 	said     []string
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	dir := t.TempDir()
-	w := &world{site: newSite(t), builder: &fakeBuilder{images: map[string]bool{}, names: map[string]string{}}}
-	w.req = Request{NodeVersion: nodeVersion, NodeMirror: w.site.URL + "/dist/", EntrypointSHA256: sumOfBytes("e"), Entrypoint: program("e"), Arch: "amd64",
+	w := &world{site: newSite(t), builder: &fakeBuilder{images: map[string]bool{}, names: map[string]string{}, manifest: map[string]string{},
+		packages: "deb libssl3t64 3.5.1-1 amd64\n"}}
+	w.req = Request{NodeVersion: nodeVersion, NodeMirror: w.site.URL + "/dist/", EntrypointSHA256: sumOfBytes("e"), Entrypoint: program("e"), Arch: "amd64", TTLDays: 7,
 		CacheDir: filepath.Join(dir, "cache"), StateDir: filepath.Join(dir, "state")}
 	w.opt.Resolve = func(context.Context, image.Reference) (digest.Digest, error) { w.resolved++; return digestA, nil }
 	w.opt.Say = func(f string, a ...any) { w.said = append(w.said, fmt.Sprintf(f, a...)) }
@@ -292,7 +343,7 @@ func TestStaleBeatsMutable(t *testing.T) {
 func TestDamagedPin(t *testing.T) {
 	w := newWorld(t)
 	p := w.ensure(t)
-	path := w.req.baseFile(p.BaseRef)
+	path := w.req.baseFile(p.BaseRef, ".json")
 	for _, text := range []string{"", "{}", `{"ref":"x"}`, `{"ref":"` + p.BaseRef.String() + `","digest":"latest","resolved":"2026-01-01T00:00:00Z"}`} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -323,7 +374,7 @@ func TestBadDownloads(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			if c.learned {
-				_, node, _ := w.req.parse()
+				node, _ := w.req.node(w.req.NodeVersion)
 				if err := w.req.learnSum(t.Context(), node); err != nil {
 					t.Fatal(err)
 				}
@@ -467,7 +518,7 @@ func (w *world) nothingLeft(t *testing.T) {
 // Several starts at once do the work once.
 func TestAtOnce(t *testing.T) {
 	w := newWorld(t)
-	_, node, err := w.req.parse()
+	node, err := w.req.node(w.req.NodeVersion)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
@@ -17,7 +18,9 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +36,7 @@ const DefaultNodeSite = "https://nodejs.org/dist"
 const (
 	maxTarball = 512 << 20
 	maxSums    = 1 << 20
+	maxIndex   = 16 << 20
 	silence    = 60 * time.Second
 )
 
@@ -40,7 +44,7 @@ const (
 // for, and remembers it: it is trusted at first use, and never replaced.
 func (r Request) learnSum(ctx context.Context, n image.Node) error {
 	var list bytes.Buffer
-	site, err := r.get(ctx, n, "SHASUMS256.txt", maxSums, &list, nil)
+	site, err := r.get(ctx, n.Dir()+"/SHASUMS256.txt", maxSums, &list, nil)
 	if err != nil {
 		return err
 	}
@@ -88,7 +92,7 @@ func (r Request) fetchTarball(ctx context.Context, o Options, n image.Node, part
 	}
 	defer os.Remove(part) // gone when it was renamed
 	sum := sha256.New()
-	site, err := r.get(ctx, n, n.File(), maxTarball, io.MultiWriter(f, sum), o.Download)
+	site, err := r.get(ctx, n.Dir()+"/"+n.File(), maxTarball, io.MultiWriter(f, sum), o.Download)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
@@ -107,15 +111,53 @@ func (r Request) expected(n image.Node) string {
 	return "ai-sandbox has " + n.SHA256
 }
 
-// get fetches a file of the release into w. It returns the site's name for
-// messages.
-func (r Request) get(ctx context.Context, n image.Node, file string, limit int64, w io.Writer, progress func(string, int64, int64)) (site string, err error) {
+// A statusError is an answer of a site that is not 200 (RFC 9110, 15).
+type statusError int
+
+func (e statusError) Error() string {
+	return fmt.Sprintf("the site answers %d %s", int(e), http.StatusText(int(e)))
+}
+
+// newestNode asks the site for the newest version of the recipe's own release line
+// that it has for this machine.
+func (r Request) newestNode(ctx context.Context) (nodeRecord, error) {
+	var list bytes.Buffer
+	site, err := r.get(ctx, "index.json", maxIndex, &list, nil)
+	if err != nil {
+		return nodeRecord{}, err
+	}
+	var releases []struct {
+		Version string
+		Files   []string
+	}
+	if err := json.Unmarshal(list.Bytes(), &releases); err != nil {
+		return nodeRecord{}, fmt.Errorf("the list of releases at %s is not readable: %w", site, err)
+	}
+	rec := nodeRecord{Version: image.DefaultNode, Site: site, Seen: time.Now().UTC()}
+	for _, l := range releases {
+		n, err := image.NewNode(l.Version, r.Arch)
+		if err == nil && sameLine(n.Version, rec.Version) && image.Older(rec.Version, n.Version) && slices.Contains(l.Files, n.Platform()) {
+			rec.Version = n.Version
+		}
+	}
+	return rec, nil
+}
+
+// sameLine tells whether two versions of Node are of one release line.
+func sameLine(a, b string) bool {
+	x, _, _ := strings.Cut(a, ".")
+	y, _, _ := strings.Cut(b, ".")
+	return x == y
+}
+
+// get fetches a file of the site into w. It returns the site's name for messages.
+func (r Request) get(ctx context.Context, file string, limit int64, w io.Writer, progress func(string, int64, int64)) (site string, err error) {
 	u, err := r.site()
 	if err != nil {
 		return "", err
 	}
 	site = u.String()
-	u = u.JoinPath(n.Dir(), file)
+	u = u.JoinPath(file)
 	client, err := r.client()
 	if err != nil {
 		return "", err
@@ -147,12 +189,12 @@ func (r Request) get(ctx context.Context, n image.Node, file string, limit int64
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return site, fmt.Errorf("the site answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+		return site, statusError(resp.StatusCode)
 	}
 	body := &meter{r: io.LimitReader(resp.Body, limit+1), moved: func(done int64) {
 		quiet.Reset(silence)
 		if progress != nil {
-			progress(file, done, resp.ContentLength)
+			progress(path.Base(file), done, resp.ContentLength)
 		}
 	}}
 	if _, err := io.Copy(w, body); err != nil {

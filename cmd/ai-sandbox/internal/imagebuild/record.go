@@ -26,6 +26,30 @@ type baseRecord struct {
 	Resolved time.Time     `json:"resolved"`
 }
 
+// A packagesRecord says when the Debian packages on a base were last asked for anew.
+type packagesRecord struct {
+	Ref    string        `json:"ref"`
+	Digest digest.Digest `json:"digest"` // "" on a base without a pin
+	Asked  time.Time     `json:"asked"`
+}
+
+// A nodeRecord is the newest Node of a release line, as a site had it.
+type nodeRecord struct {
+	Version string    `json:"version"`
+	Site    string    `json:"site"`
+	Seen    time.Time `json:"seen"`
+}
+
+// A lockRecord is the newest harness with its lock file, as its registry had it.
+type lockRecord struct {
+	Version  string        `json:"version"`
+	Node     string        `json:"node"`
+	Package  string        `json:"package"`
+	Packages string        `json:"packages"`
+	Sum      digest.Digest `json:"sum"` // of the four
+	Seen     time.Time     `json:"seen"`
+}
+
 // A sumRecord is the checksum of a Node tarball as a site had it when it was
 // first asked.
 type sumRecord struct {
@@ -43,25 +67,90 @@ type imageRecord struct {
 	Built  time.Time     `json:"built"`
 }
 
-func (r Request) baseFile(ref image.Reference) string {
-	return filepath.Join(r.CacheDir, "base", digest.FromString(ref.String()).Encoded()[:16]+".json")
+func (r Request) baseFile(ref image.Reference, ext string) string {
+	return filepath.Join(r.CacheDir, "base", digest.FromString(ref.String()).Encoded()[:16]+ext)
 }
 
-// recordedBase is the pin of a reference, or "".
-func (r Request) recordedBase(ref image.Reference) (digest.Digest, error) {
+// recordedBase is the pin of a reference, or the zero value.
+func (r Request) recordedBase(ref image.Reference) (baseRecord, error) {
 	var rec baseRecord
-	path := r.baseFile(ref)
+	path := r.baseFile(ref, ".json")
+	if ok, err := readRecord(path, &rec); err != nil || !ok {
+		return baseRecord{}, err
+	}
+	if _, err := ref.Pin(rec.Digest); err != nil || rec.Ref != ref.String() {
+		return baseRecord{}, damaged(path)
+	}
+	return rec, nil
+}
+
+func (r Request) recordBase(ref image.Reference, rec baseRecord) error {
+	return writeRecord(r.baseFile(ref, ".json"), rec)
+}
+
+// recordedPackages is when the packages on the base were asked for anew, or "". It
+// is for one digest: on another everything is new anyway.
+func (r Request) recordedPackages(ref image.Reference, d digest.Digest) (string, error) {
+	var rec packagesRecord
+	path := r.baseFile(ref, ".packages.json")
 	if ok, err := readRecord(path, &rec); err != nil || !ok {
 		return "", err
 	}
-	if _, err := ref.Pin(rec.Digest); err != nil || rec.Ref != ref.String() {
+	if rec.Ref != ref.String() {
 		return "", damaged(path)
 	}
-	return rec.Digest, nil
+	if rec.Digest != d {
+		return "", nil
+	}
+	return rec.Asked.UTC().Format(image.PackagesForm), nil
 }
 
-func (r Request) recordBase(ref image.Reference, d digest.Digest, now time.Time) error {
-	return writeRecord(r.baseFile(ref), baseRecord{Ref: ref.String(), Digest: d, Resolved: now.UTC()})
+// recordedNode is the newest version that Update found of the recipe's own release
+// line, or "".
+func (r Request) recordedNode() (string, error) {
+	var rec nodeRecord
+	if ok, err := readRecord(r.nodeFile(), &rec); err != nil || !ok {
+		return "", err
+	}
+	// ai-sandbox itself may have moved on since.
+	if !sameLine(rec.Version, image.DefaultNode) || !image.Older(image.DefaultNode, rec.Version) {
+		return "", nil
+	}
+	return rec.Version, nil
+}
+
+func (r Request) nodeFile() string { return filepath.Join(r.CacheDir, "node", "newest.json") }
+
+// recordedLock is the newest harness that Update found, or nil.
+func (r Request) recordedLock() (*image.Lock, error) {
+	var rec lockRecord
+	path := r.lockFile()
+	if ok, err := readRecord(path, &rec); err != nil || !ok {
+		return nil, err
+	}
+	if !image.Older(image.HarnessVersion, rec.Version) {
+		return nil, nil // ai-sandbox itself has moved on
+	}
+	// It was parsed when it was written; to do so at each start would cost some
+	// milliseconds.
+	if rec.Sum != rec.sum() {
+		return nil, damaged(path)
+	}
+	return &image.Lock{Version: rec.Version, Node: rec.Node, Package: []byte(rec.Package), Packages: []byte(rec.Packages)}, nil
+}
+
+func (r Request) lockFile() string {
+	return filepath.Join(r.CacheDir, "harness", image.HarnessName+".json")
+}
+
+func (r Request) recordLock(l *image.Lock, now time.Time) error {
+	rec := lockRecord{Version: l.Version, Node: l.Node, Package: string(l.Package), Packages: string(l.Packages), Seen: now.UTC()}
+	rec.Sum = rec.sum()
+	return writeRecord(r.lockFile(), rec)
+}
+
+func (l lockRecord) sum() digest.Digest {
+	return digest.FromString(l.Version + "\n" + l.Node + "\n" + l.Package + "\n" + l.Packages)
 }
 
 func (r Request) sumFile(n image.Node) string {
@@ -136,11 +225,16 @@ func readRecord(path string, into any) (bool, error) {
 }
 
 // writeRecord gives the file its name when it is whole and on disk.
-func writeRecord(path string, v any) (err error) {
+func writeRecord(path string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write record: %w", err)
 	}
+	return writeFile(path, append(b, '\n'))
+}
+
+// writeFile is the same for any file.
+func writeFile(path string, data []byte) (err error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("write record: %w", err)
@@ -150,7 +244,7 @@ func writeRecord(path string, v any) (err error) {
 		return fmt.Errorf("write record: %w", err)
 	}
 	defer os.Remove(f.Name()) // gone when it was renamed
-	_, err = f.Write(append(b, '\n'))
+	_, err = f.Write(data)
 	if err == nil {
 		err = f.Sync()
 	}

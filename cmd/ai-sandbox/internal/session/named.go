@@ -75,7 +75,7 @@ func (m *Manager) GateUp(ctx context.Context, be backend.Backend, name, image st
 	}
 	dir := filepath.Join(m.StateDir, "gates", name)
 	rec := store.Record{ID: name, Kind: "gate", Runtime: be.Capabilities().Runtime, Containers: []string{"aisb-gate-" + name}, Dirs: []string{dir},
-		Allow: texts(n.Allow), AllowPrivate: texts(n.AllowPrivate), Nonce: nonce(), PolicyHash: PolicyHash(n)}
+		Allow: texts(n.Allow), AllowPrivate: texts(n.AllowPrivate), Nonce: nonce(), PolicyHash: PolicyHash(n), GateImage: image}
 	if err := m.Store.Owner(&rec); err != nil {
 		return rec, err
 	}

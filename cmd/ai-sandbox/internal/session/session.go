@@ -315,6 +315,9 @@ func (r *run) prepare() error {
 	if err := r.hold(rec); err != nil {
 		return err
 	}
+	if err := r.note(); err != nil {
+		return err
+	}
 	for _, d := range rec.Dirs {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return fmt.Errorf("make the session's directory: %w", err)

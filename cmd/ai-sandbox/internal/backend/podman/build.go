@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/containers/buildah/define"
+	imagetypes "github.com/containers/image/v5/types"
 	"github.com/containers/podman/v5/pkg/bindings/images"
 	"github.com/containers/podman/v5/pkg/domain/entities/types"
 	"github.com/containers/podman/v5/pkg/specgen"
@@ -40,9 +41,15 @@ const (
 func (c *Client) BuildImage(ctx context.Context, b imagebuild.Build) (string, error) {
 	conn, done := c.with(ctx)
 	defer done()
-	out := &buildOutput{log: b.Log, step: b.Step}
-	report, err := images.Build(conn, []string{filepath.Join(b.Dir, "Containerfile")}, buildOptions(b, out))
-	err = errors.Join(err, out.close())
+	build := func() (*types.BuildReport, error) {
+		out := &buildOutput{log: b.Log, step: b.Step}
+		report, err := images.Build(conn, []string{filepath.Join(b.Dir, "Containerfile")}, buildOptions(b, c.config.AuthFile, out))
+		return report, errors.Join(err, out.close())
+	}
+	report, err := build()
+	if err != nil && ctx.Err() == nil && strings.Contains(err.Error(), imageGone) {
+		report, err = build()
+	}
 	// The bindings return no error when the context ends.
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx)
@@ -62,6 +69,10 @@ func (c *Client) BuildImage(ctx context.Context, b imagebuild.Build) (string, er
 	return img.ID, nil
 }
 
+// imageGone is what a build ends with when, at the moment at which it looks through all
+// images for its layers, somebody removes one (storage.ErrLayerUnknown).
+const imageGone = "layer not known"
+
 // stepError is how podman reports a step that failed, with its whole text.
 var stepError = regexp.MustCompile(`(?s)^building at STEP ".*": (?:while running runtime: )?`)
 
@@ -74,7 +85,7 @@ func plainBuildError(err error) error {
 
 // buildOptions is everything that a build is asked with. Layers are kept, so
 // that a build which differs in the entrypoint makes one layer.
-func buildOptions(b imagebuild.Build, out io.Writer) types.BuildOptions {
+func buildOptions(b imagebuild.Build, authFile string, out io.Writer) types.BuildOptions {
 	labels := make([]string, 0, len(b.Labels))
 	for k, v := range b.Labels {
 		labels = append(labels, k+"="+v)
@@ -91,6 +102,9 @@ func buildOptions(b imagebuild.Build, out io.Writer) types.BuildOptions {
 		RemoveIntermediateCtrs:  true,
 		ForceRmIntermediateCtrs: true,
 		Out:                     out,
+		// The bindings send credentials only where this is set; a service may
+		// have been started without them.
+		SystemContext: &imagetypes.SystemContext{AuthFilePath: authFile},
 		CommonBuildOpts: &define.CommonBuildOptions{
 			// A proxy that podman's service needs is needed by apt and npm,
 			// and stays out of the image.

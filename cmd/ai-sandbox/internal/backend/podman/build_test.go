@@ -65,13 +65,13 @@ func TestPlainBuildError(t *testing.T) {
 // when it is missing and at no other time.
 func TestBuildOptions(t *testing.T) {
 	b := imagebuild.Build{Dir: "/x", Labels: map[string]string{"b": "2", "a": "1"}}
-	o := buildOptions(b, nil)
+	o := buildOptions(b, "", nil)
 	if o.NoCache || !o.Layers || o.PullPolicy != define.PullIfMissing || o.OutputFormat != define.OCIv1ImageManifest ||
 		o.Output != "" || len(o.AdditionalTags) != 0 || !slices.Equal(o.Labels, []string{"a=1", "b=2"}) {
 		t.Errorf("options: %+v", o)
 	}
 	b.NoCache = true
-	r := buildOptions(b, nil)
+	r := buildOptions(b, "", nil)
 	if !r.NoCache {
 		t.Error("a rebuild takes cached layers")
 	}

@@ -40,6 +40,9 @@ type Config struct {
 	// containers.conf comes before neutralConf.
 	Env []string
 	UID int
+	// AuthFile is where the credentials for registries are, or "" for podman's own
+	// places.
+	AuthFile string
 }
 
 // A TooOldError is a podman that is older than MinMajor.

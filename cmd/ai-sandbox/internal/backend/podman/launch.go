@@ -100,24 +100,34 @@ const createTime = time.Minute
 // not: the service would finish what nobody waits for, and leave a container that
 // was not there to remove.
 func (c *Client) create(ctx context.Context, s *specgen.SpecGenerator, limit time.Duration) (string, error) {
+	id, data, err := c.createMapped(ctx, s, limit)
+	if err != nil {
+		return id, err
+	}
+	// Again when it runs; but here it is known before anything does.
+	return id, c.refuse(differences(data, s))
+}
+
+// createMapped is the same for a container that holds nobody: of what podman made,
+// only the mapping is looked at.
+func (c *Client) createMapped(ctx context.Context, s *specgen.SpecGenerator, limit time.Duration) (string, *define.InspectContainerData, error) {
 	for range createTries {
 		id, err := c.createOnce(ctx, s, limit)
 		if err != nil {
-			return "", fmt.Errorf("create the container %s: %w", s.Name, err)
+			return "", nil, fmt.Errorf("create the container %s: %w", s.Name, err)
 		}
 		data, err := c.inspect(ctx, id)
 		if err != nil {
-			return id, fmt.Errorf("look at the container %s: %w", s.Name, err)
+			return id, nil, fmt.Errorf("look at the container %s: %w", s.Name, err)
 		}
 		if mapsUsers(data) {
-			// Again when it runs; but here it is known before anything does.
-			return id, c.refuse(differences(data, s))
+			return id, data, nil
 		}
 		if err := c.Remove(context.WithoutCancel(ctx), id); err != nil {
-			return "", err
+			return "", nil, err
 		}
 	}
-	return "", fmt.Errorf("create the container %s: podman does not map its users as asked for: check your ranges in /etc/subuid and /etc/subgid with ai-sandbox doctor", s.Name)
+	return "", nil, fmt.Errorf("create the container %s: podman does not map its users as asked for: check your ranges in /etc/subuid and /etc/subgid with ai-sandbox doctor", s.Name)
 }
 
 // createOnce holds the lock for no longer than podman makes the container.

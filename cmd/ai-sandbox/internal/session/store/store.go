@@ -44,10 +44,11 @@ type Record struct {
 	// Home is the home that is used; it stays.
 	Home string   `json:"home,omitempty"`
 	Dirs []string `json:"dirs,omitempty"`
-	// GatePort is where a named gate listens, and GateLog the directory of its
-	// log.
-	GatePort uint16 `json:"gate_port,omitempty"`
-	GateLog  string `json:"gate_log,omitempty"`
+	// GatePort is where a named gate listens, GateLog the directory of its log,
+	// and GateImage the id of its image.
+	GatePort  uint16 `json:"gate_port,omitempty"`
+	GateLog   string `json:"gate_log,omitempty"`
+	GateImage string `json:"gate_image,omitempty"`
 	// Allow and AllowPrivate are what a named gate lets through, as entries.
 	Allow        []string `json:"allow,omitempty"`
 	AllowPrivate []string `json:"allow_private,omitempty"`

@@ -1,0 +1,264 @@
+// Images that are there: what is asked of them, and of their registry.
+
+package podman
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containers/podman/v5/pkg/bindings/containers"
+	"github.com/containers/podman/v5/pkg/bindings/images"
+	"github.com/containers/podman/v5/pkg/inspect"
+	"github.com/containers/podman/v5/pkg/specgen"
+	"github.com/opencontainers/go-digest"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
+	"ai-sandbox/image"
+)
+
+// Bounds on what is read from an image or a container of it, in bytes, and on how
+// long a script may take.
+const (
+	maxOutput  = 16 << 20
+	maxScript  = 10 * time.Minute
+	keptErrors = 2 << 10
+)
+
+// PullBase has podman fetch what ref's tag leads to, and returns its digest: that
+// of the index where it is an image of several architectures.
+func (c *Client) PullBase(ctx context.Context, ref image.Reference) (digest.Digest, error) {
+	conn, done := c.with(ctx)
+	defer done()
+	list, err := images.List(conn, nil)
+	if err != nil {
+		return "", fmt.Errorf("list the images: %w", err)
+	}
+	known := map[string][]string{} // by id
+	for _, img := range list {
+		known[img.ID] = img.RepoDigests
+	}
+	o := new(images.PullOptions).WithPolicy("always").WithQuiet(true).WithRetry(0).WithAuthfile(c.config.AuthFile)
+	ids, err := images.Pull(conn, ref.String(), o)
+	switch {
+	case ctx.Err() != nil:
+		return "", context.Cause(ctx)
+	case err != nil:
+		return "", fmt.Errorf("pull %s: %w", ref, err)
+	case len(ids) != 1:
+		return "", fmt.Errorf("pull %s: podman names %d images", ref, len(ids))
+	}
+	img, err := images.GetImage(conn, ids[0], nil)
+	if err != nil {
+		return "", fmt.Errorf("look at what was pulled: %w", err)
+	}
+	d, err := pulledDigest(ref, img.Digest, img.RepoDigests, known[img.ID])
+	if err != nil {
+		return "", fmt.Errorf("pull %s: %w", ref, err)
+	}
+	return d, nil
+}
+
+// pulledDigest finds the digest that a pull followed. podman lists all digests that an
+// image was ever known by, in whatever repository, as if each were in all of them: that
+// of the image itself, and those of indexes that lead to it. before are those that it
+// listed before the pull. An index counts, where there is one; where it can't be told
+// which, none does, as it may be of another repository.
+func pulledDigest(ref image.Reference, own digest.Digest, all, before []string) (digest.Digest, error) {
+	digests := func(list []string) map[digest.Digest]bool {
+		m := map[digest.Digest]bool{}
+		for _, s := range list {
+			if _, d, ok := strings.Cut(s, "@"); ok {
+				m[digest.Digest(d)] = true
+			}
+		}
+		return m
+	}
+	now, then := digests(all), digests(before)
+	var index, fresh []digest.Digest
+	for d := range now {
+		if d != own {
+			index = append(index, d)
+			if !then[d] {
+				fresh = append(fresh, d)
+			}
+		}
+	}
+	var d digest.Digest
+	switch {
+	case len(fresh) == 1:
+		d = fresh[0]
+	case len(fresh) == 0 && len(index) == 1:
+		d = index[0]
+	case len(index) == 0 && now[own]:
+		d = own
+	default:
+		return "", fmt.Errorf("podman knows the image by %d digests, and not which of them it is: remove it with podman rmi, and try again", len(now))
+	}
+	_, err := ref.Pin(d)
+	return d, err
+}
+
+// RunScript runs a shell script as root in a container of an image, on the network
+// that builds have, and returns what it wrote to standard output. Nothing that it
+// changes stays.
+func (c *Client) RunScript(ctx context.Context, id, script string) (out []byte, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, maxScript, fmt.Errorf("it took longer than %s", maxScript))
+	defer cancel()
+	s := scriptSpec(id, script)
+	container, _, err := c.createMapped(ctx, s, primeTime)
+	if container != "" {
+		defer func() {
+			late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+			defer cancel()
+			err = errors.Join(err, c.Remove(late, container))
+		}()
+	}
+	if err != nil {
+		return nil, err
+	}
+	stdout, stderr := &bounded{limit: maxOutput}, &bounded{limit: keptErrors, last: true}
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- c.Attach(ctx, container, false, backend.Streams{Stdout: stdout, Stderr: stderr}, ready)
+	}()
+	select {
+	case <-ready:
+	case err := <-ended:
+		return nil, err
+	}
+	if err := c.Start(ctx, container); err != nil {
+		return nil, err
+	}
+	code, err := c.Exit(ctx, container)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err = errors.Join(err, <-ended); err != nil {
+		return nil, err
+	}
+	switch {
+	case code != 0:
+		return nil, fmt.Errorf("it ended with %d: %s", code, lastLines(stderr.buf.String()))
+	case stdout.over:
+		return nil, fmt.Errorf("it wrote more than %d MiB", maxOutput>>20)
+	}
+	return stdout.buf.Bytes(), nil
+}
+
+// lastLines are the last three, in one.
+func lastLines(text string) string {
+	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
+	return strings.Join(lines[max(0, len(lines)-3):], "; ")
+}
+
+// A bounded buffer keeps the first bytes, or the last ones.
+type bounded struct {
+	buf   bytes.Buffer
+	limit int
+	last  bool
+	over  bool
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	n := len(p)
+	switch room := b.limit - b.buf.Len(); {
+	case b.last:
+		b.buf.Write(p)
+		b.buf.Next(max(0, b.buf.Len()-b.limit))
+	case room < n:
+		b.over = true
+		b.buf.Write(p[:max(0, room)])
+	default:
+		b.buf.Write(p)
+	}
+	return n, nil
+}
+
+// scriptSpec is a container like those of a build: root with what package managers
+// need, a root file system that can be written, and a way out. The machine's own
+// loopback is not reached from it.
+func scriptSpec(id, script string) *specgen.SpecGenerator {
+	s := base(id, lookName(), map[string]string{backend.LabelKind: "look"})
+	yes, no := true, false
+	s.Entrypoint = []string{"/bin/sh", "-c"}
+	s.Command = []string{script}
+	s.User = "0:0"
+	s.Env = map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	s.HTTPProxy = &yes // as a build
+	s.ReadOnlyFilesystem = &no
+	s.CapAdd = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"}
+	s.NetNS = specgen.Namespace{NSMode: specgen.Pasta}
+	s.NetworkOptions = map[string][]string{"pasta": {"-t", "none", "-u", "none", "-T", "none", "-U", "none"}}
+	return s
+}
+
+// lookName is of no other container.
+func lookName() string { return "aisb-look-" + strings.ToLower(rand.Text()[:12]) }
+
+// ReadImageFile reads a file of an image. Nothing of the image is run.
+func (c *Client) ReadImageFile(ctx context.Context, id, path string) (data []byte, err error) {
+	s := primeSpec(id) // it is not started
+	s.Name = lookName()
+	// With the mapping of runs, podman would first copy the image's layers.
+	s.UserNS = specgen.Namespace{NSMode: specgen.Host}
+	container, err := c.createOnce(ctx, s, createTime)
+	if err != nil {
+		return nil, fmt.Errorf("look into image %.12s: %w", id, err)
+	}
+	defer func() {
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+		defer cancel()
+		err = errors.Join(err, c.Remove(late, container))
+	}()
+	conn, done := c.with(ctx)
+	defer done()
+	archive := &bounded{limit: maxOutput}
+	copyOut, err := containers.CopyToArchive(conn, container, path, archive)
+	if err == nil {
+		err = copyOut()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s from image %.12s: %w", path, id, translate(err))
+	}
+	t := tar.NewReader(&archive.buf)
+	head, err := t.Next()
+	if err == nil && head.Typeflag != tar.TypeReg {
+		err = errors.New("it is not a regular file")
+	}
+	if err == nil {
+		data, err = io.ReadAll(t)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s from image %.12s: %w", path, id, err)
+	}
+	return data, nil
+}
+
+// InspectImage tells of an image by its name, or by its id or the beginning of it.
+// No registry is asked.
+func (c *Client) InspectImage(ctx context.Context, name string) (imagebuild.Found, error) {
+	conn, done := c.with(ctx)
+	defer done()
+	data, err := images.GetImage(conn, name, nil)
+	if err != nil {
+		return imagebuild.Found{}, fmt.Errorf("look at image %s: %w", name, translate(err))
+	}
+	return found(data.ImageData), nil
+}
+
+func found(data *inspect.ImageData) imagebuild.Found {
+	f := imagebuild.Found{ID: data.ID, Names: slices.Clone(data.RepoTags), Digests: slices.Clone(data.RepoDigests), Labels: data.Labels, Size: data.Size}
+	if data.Created != nil {
+		f.Created = *data.Created
+	}
+	return f
+}

@@ -1,0 +1,261 @@
+// What goes into the recipes of this machine, and the pin of the base: when it is
+// due to be looked at again, and how it is replaced.
+
+package imagebuild
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"ai-sandbox/image"
+)
+
+const (
+	// askTime bounds a question to a registry, and pullTime the pull instead of it,
+	// where somebody waits for a start who could do without an answer.
+	askTime  = 10 * time.Second
+	pullTime = 60 * time.Second
+	// askAgain is how long such a question is not asked again after it got no
+	// answer.
+	askAgain = time.Hour
+
+	day = 24 * time.Hour
+)
+
+// inputs are what the recipes are made of, as far as it is not in the request.
+type inputs struct {
+	base     image.Reference
+	pin      baseRecord // zero when UNPINNED
+	packages string
+	node     image.Node // its checksum may not be known
+	lock     *image.Lock
+}
+
+func (a baseRecord) same(b baseRecord) bool {
+	return a.Digest == b.Digest && a.Resolved.Equal(b.Resolved)
+}
+
+// inputs reads what is remembered.
+func (r Request) inputs() (inputs, error) {
+	ref := r.Base
+	if ref == "" {
+		ref = image.DefaultBase
+	}
+	var in inputs
+	var err error
+	if in.base, err = image.ParseReference(ref); err != nil {
+		return inputs{}, err
+	}
+	if in.base.Digest != "" {
+		in.pin.Digest = in.base.Digest
+	} else if in.pin, err = r.recordedBase(in.base); err != nil {
+		return inputs{}, err
+	}
+	if in.packages, err = r.recordedPackages(in.base, in.pin.Digest); err != nil {
+		return inputs{}, err
+	}
+	version := r.NodeVersion
+	if version == "" {
+		if version, err = r.recordedNode(); err != nil {
+			return inputs{}, err
+		}
+	}
+	if in.node, err = r.node(version); err != nil {
+		return inputs{}, err
+	}
+	if in.lock, err = r.recordedLock(); err != nil {
+		return inputs{}, err
+	}
+	return in, nil
+}
+
+// node is a version of Node with its checksum, if that is known.
+func (r Request) node(version string) (image.Node, error) {
+	n, err := image.NewNode(version, r.Arch)
+	if err != nil || n.SHA256 != "" {
+		return n, err
+	}
+	n.SHA256, err = r.recordedSum(n)
+	return n, err
+}
+
+// learn finds out and records the checksum of Node that the inputs lack.
+func (r Request) learn(ctx context.Context, in inputs) (inputs, error) {
+	if in.node.SHA256 != "" {
+		return in, nil
+	}
+	err := r.learnSum(ctx, in.node)
+	if err == nil {
+		in.node.SHA256, err = r.recordedSum(in.node)
+	}
+	return in, err
+}
+
+// due tells whether the registry has to be asked before the inputs are stood on.
+func (r Request) due(in inputs, now time.Time) bool {
+	switch {
+	case in.base.Digest != "":
+		return false
+	case in.pin.Digest == "":
+		return true
+	case r.KeepPin, r.TTLDays < 0:
+		return false
+	}
+	// A date in the future says nothing.
+	age := now.Sub(in.pin.Resolved)
+	return age < 0 || age >= time.Duration(r.TTLDays)*day
+}
+
+// refresh brings the pin up to date, and builds. One process at a time does so for
+// a reference, and the next finds it done. A new pin is recorded when there are
+// images on it: where they can't be built, those of the old one stay in use.
+func (r Request) refresh(ctx context.Context, b Builder, o Options) (Plan, error) {
+	before, err := r.inputs()
+	if err != nil {
+		return Plan{}, err
+	}
+	dir := filepath.Join(r.CacheDir, "base")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return Plan{}, fmt.Errorf("pin %s: %w", before.base, err)
+	}
+	unlock, err := lock(ctx, r.baseFile(before.base, ".lock"), func() {
+		o.Say("waiting for another ai-sandbox that looks for a new %s", before.base)
+	})
+	if err != nil {
+		return Plan{}, fmt.Errorf("pin %s: %w", before.base, err)
+	}
+	defer unlock()
+	in, err := r.inputs()
+	if err != nil {
+		return Plan{}, err
+	}
+	old, oldErr := r.plan(in)
+	built := false
+	if oldErr == nil {
+		if built, err = old.Built(ctx, b); err != nil {
+			return Plan{}, err
+		}
+	}
+	// Where the record is a new one, another process has just done it.
+	if in.pin.same(before.pin) {
+		if in, err = r.ask(ctx, b, o, in, built); err != nil {
+			return Plan{}, err
+		}
+	}
+	if in, err = r.learn(ctx, in); err != nil {
+		return Plan{}, err
+	}
+	p, err := r.build(ctx, b, o, in)
+	if err != nil && ctx.Err() == nil && built && !o.Asked && !o.Rebuild {
+		o.Say("the images on the new %s could not be built, so those on the one of %s are used (%v)", in.base, old.Pinned.Format(time.DateOnly), err)
+		return old, os.WriteFile(r.baseFile(in.base, ".tried"), nil, 0o600)
+	}
+	if err != nil {
+		return Plan{}, err
+	}
+	return p, r.recordPin(p)
+}
+
+// recordPin remembers the pin that a plan stands on.
+func (r Request) recordPin(p Plan) error {
+	if p.in.base.Digest != "" || p.in.pin.Digest == "" {
+		return nil
+	}
+	recorded, err := r.recordedBase(p.in.base)
+	if err != nil || recorded.same(p.in.pin) {
+		return err
+	}
+	return r.recordBase(p.in.base, p.in.pin)
+}
+
+// ask asks the registry, and puts its answer into the inputs. Without one the pin
+// stays, however old; without a pin the build goes on unpinned, and says so. built:
+// there are images, so nobody has to wait for long.
+func (r Request) ask(ctx context.Context, b Builder, o Options, in inputs, built bool) (inputs, error) {
+	tried := r.baseFile(in.base, ".tried")
+	if built && !o.Asked && !o.Rebuild && r.TTLDays != 0 {
+		if info, err := os.Stat(tried); err == nil && time.Since(info.ModTime()) < askAgain && time.Since(info.ModTime()) >= 0 {
+			return in, nil
+		}
+	}
+	d, err := r.resolve(ctx, b, o, in.base, built && !o.Asked)
+	switch {
+	case ctx.Err() != nil:
+		return in, context.Cause(ctx)
+	case err != nil && in.pin.Digest != "":
+		o.Say("%s stays as pinned on %s: no registry says what it is today (%v)", in.base, in.pin.Resolved.Format(time.DateOnly), err)
+		return in, os.WriteFile(tried, nil, 0o600)
+	case err != nil:
+		o.Say("the base image is %s: no digest of %s is known (%v)", image.Unpinned, in.base, err)
+		return in, os.WriteFile(tried, nil, 0o600)
+	}
+	if err := os.Remove(tried); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return in, err
+	}
+	return r.pinned(o, in, d, time.Now())
+}
+
+// pinned puts a new digest into the inputs. What changes nothing that is built, or
+// replaces nothing, is recorded at once.
+func (r Request) pinned(o Options, in inputs, d digest.Digest, now time.Time) (inputs, error) {
+	if _, err := in.base.Pin(d); err != nil {
+		return in, err
+	}
+	old := in.pin.Digest
+	in.pin = baseRecord{Ref: in.base.String(), Digest: d, Resolved: now.UTC().Truncate(time.Second)}
+	if old == "" || old == d {
+		if err := r.recordBase(in.base, in.pin); err != nil {
+			return in, err
+		}
+	} else {
+		o.Say("%s has moved to %.19s", in.base, d)
+	}
+	if old == d {
+		return in, nil
+	}
+	var err error
+	in.packages, err = r.recordedPackages(in.base, d)
+	return in, err
+}
+
+// resolve finds out what a reference leads to: of its registry, or by a pull.
+func (r Request) resolve(ctx context.Context, b Builder, o Options, base image.Reference, hurry bool) (digest.Digest, error) {
+	limit := func(d time.Duration) (context.Context, context.CancelFunc) {
+		if !hurry {
+			return context.WithCancel(ctx)
+		}
+		return context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %s", d))
+	}
+	var d digest.Digest
+	err := errors.New("no registry is asked")
+	if o.Resolve != nil {
+		asking, done := limit(askTime)
+		d, err = o.Resolve(asking, base)
+		done()
+	}
+	if err == nil || ctx.Err() != nil || r.NoPull {
+		return d, err
+	}
+	pulling, done := limit(pullTime)
+	defer done()
+	d, perr := b.PullBase(pulling, base)
+	if perr != nil {
+		return "", fmt.Errorf("%w; and podman: %w", err, perr)
+	}
+	o.Say("%s was pulled to find its digest (%v)", base, err)
+	return d, nil
+}
+
+// Pin is the base of the request, the digest that builds use for it ("" where none
+// is known), and when its registry last confirmed that.
+func (r Request) Pin() (image.Reference, digest.Digest, time.Time, error) {
+	in, err := r.inputs()
+	return in.base, in.pin.Digest, in.pin.Resolved, err
+}

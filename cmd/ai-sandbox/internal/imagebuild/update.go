@@ -1,0 +1,322 @@
+// Update: what registries and sites have today, whatever is remembered.
+
+package imagebuild
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"ai-sandbox/image"
+)
+
+// An Outcome is what an update changed, or a check says that it would.
+type Outcome struct {
+	Version int            `json:"version"` // 1
+	Changes []image.Change `json:"changes"` // never nil
+	// Notes say what was not looked at, and why.
+	Notes []string `json:"notes"` // never nil
+	// Images are those that were built for it, by their kind. A check builds none.
+	Images map[image.Kind]ImageID `json:"images,omitempty"`
+}
+
+// An ImageID names an image twice.
+type ImageID struct {
+	Ref string `json:"ref"`
+	ID  string `json:"id"`
+}
+
+func (o *Outcome) note(format string, a ...any) { o.Notes = append(o.Notes, fmt.Sprintf(format, a...)) }
+
+// Update asks for the newest base, Node and harness, and for every Debian package
+// anew, and builds. Nothing of it is remembered before there are images of it.
+func (r Request) Update(ctx context.Context, b Builder, o Options) (Outcome, error) {
+	out := newOutcome()
+	o.Asked = true
+	if err := os.MkdirAll(filepath.Join(r.CacheDir, "base"), 0o700); err != nil {
+		return out, fmt.Errorf("update: %w", err)
+	}
+	in, err := r.inputs()
+	if err != nil {
+		return out, err
+	}
+	unlock, err := lock(ctx, r.baseFile(in.base, ".lock"), func() {
+		o.Say("waiting for another ai-sandbox that looks for a new %s", in.base)
+	})
+	if err != nil {
+		return out, fmt.Errorf("update: %w", err)
+	}
+	defer unlock()
+	if in, err = r.inputs(); err != nil {
+		return out, err
+	}
+	old, oldErr := r.plan(in)
+	if oldErr != nil && !errors.Is(oldErr, ErrUnresolved) {
+		return out, oldErr
+	}
+	next, node, err := r.today(ctx, b, o, in, &out)
+	if err != nil {
+		return out, err
+	}
+	asked := packagesRecord{Ref: in.base.String(), Digest: next.pin.Digest, Asked: time.Now().UTC().Truncate(time.Second)}
+	// The clock may have been set back.
+	if last, err := time.Parse(image.PackagesForm, in.packages); err == nil && !asked.Asked.After(last) {
+		asked.Asked = last.Add(time.Second)
+	}
+	next.packages = asked.Asked.Format(image.PackagesForm)
+	if next, err = r.learn(ctx, next); err != nil {
+		return out, err
+	}
+	// In the image that is there, so that the new one is built once.
+	looked := false
+	if there, err := exists(ctx, b, old.Sandbox.ID); err != nil {
+		return out, err
+	} else if there {
+		if looked, err = true, r.newestLock(ctx, b, old.Sandbox.ID, &next, &out); err != nil {
+			return out, err
+		}
+	}
+	p, err := r.build(ctx, b, o, next)
+	if err != nil {
+		return out, err
+	}
+	if !looked {
+		if err := r.newestLock(ctx, b, p.Sandbox.ID, &next, &out); err != nil {
+			return out, err
+		}
+		if p, err = r.build(ctx, b, o, next); err != nil {
+			return out, err
+		}
+	}
+	if err := r.compare(in, next, old, p, &out); err != nil {
+		return out, err
+	}
+	err = r.recordPin(p)
+	if node.Version != "" {
+		err = errors.Join(err, writeRecord(r.nodeFile(), node))
+	}
+	if len(out.Changes) == 0 {
+		// What is there is what was built: it stays, and so does its hash.
+		return out, errors.Join(err, r.drop(ctx, b, p.Sandbox), r.drop(ctx, b, p.Gate))
+	}
+	if next.lock != nil {
+		err = errors.Join(err, r.recordLock(next.lock, time.Now()))
+	}
+	out.Images = map[image.Kind]ImageID{
+		image.KindSandbox: {p.Sandbox.Ref, p.Sandbox.ID}, image.KindGate: {p.Gate.Ref, p.Gate.ID},
+	}
+	return out, errors.Join(err, writeRecord(r.baseFile(in.base, ".packages.json"), asked))
+}
+
+// compare lists what differs between two plans and their images.
+func (r Request) compare(in, next inputs, old, now Plan, out *Outcome) error {
+	out.Changes = append(out.Changes, recipeChanges(in, next)...)
+	for _, img := range [][2]Image{{old.Sandbox, now.Sandbox}, {old.Gate, now.Gate}} {
+		kind := img[1].Kind
+		before, err := r.packages(img[0].ID)
+		if err != nil {
+			return err
+		}
+		after, err := r.packages(img[1].ID)
+		if err != nil {
+			return err
+		}
+		if before == nil {
+			out.Changes = append(out.Changes, image.Change{Kind: "image", Image: kind, Name: kind.Repository(), To: img[1].Tag})
+			continue
+		}
+		out.Changes = append(out.Changes, image.Diff(kind, before, after)...)
+	}
+	out.sort()
+	return nil
+}
+
+// drop forgets an image that was built for nothing.
+func (r Request) drop(ctx context.Context, b Builder, img Image) error {
+	record, err := r.imageFile(img.Built, ".json")
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.Remove(record), os.Remove(r.manifestFile(img.ID)), b.RemoveImage(ctx, img.ID))
+}
+
+// Check tells what Update would change, and changes nothing.
+func (r Request) Check(ctx context.Context, b Builder, o Options) (Outcome, error) {
+	out := newOutcome()
+	o.Asked = true
+	r.NoPull = true // a pull is a change
+	in, err := r.inputs()
+	if err != nil {
+		return out, err
+	}
+	p, err := r.plan(in)
+	if err != nil && !errors.Is(err, ErrUnresolved) {
+		return out, err
+	}
+	next, _, err := r.today(ctx, b, o, in, &out)
+	if err != nil {
+		return out, err
+	}
+	for _, img := range []struct {
+		kind image.Kind
+		Image
+	}{{image.KindSandbox, p.Sandbox}, {image.KindGate, p.Gate}} {
+		there, err := exists(ctx, b, img.ID)
+		if err != nil {
+			return out, err
+		}
+		if !there {
+			out.Changes = append(out.Changes, image.Change{Kind: "image", Image: img.kind, Name: img.kind.Repository(), To: "built"})
+			out.note("the packages of the %s image were not looked at: it is not built yet", img.kind)
+			continue
+		}
+		if img.kind == image.KindSandbox {
+			if err := r.newestVersion(ctx, b, img.ID, &next, &out); err != nil {
+				return out, err
+			}
+		}
+		text, err := b.RunScript(ctx, img.ID, image.UpgradesScript)
+		if err != nil {
+			return out, fmt.Errorf("ask for the packages of the %s image: %w", img.kind, err)
+		}
+		out.Changes = append(out.Changes, image.ParseUpgrades(img.kind, text)...)
+	}
+	out.Changes = append(out.Changes, recipeChanges(in, next)...)
+	out.sort()
+	return out, nil
+}
+
+func newOutcome() Outcome {
+	return Outcome{Version: 1, Changes: []image.Change{}, Notes: []string{}}
+}
+
+// today asks for the newest base and Node. The record is zero where the user chose
+// the version.
+func (r Request) today(ctx context.Context, b Builder, o Options, in inputs, out *Outcome) (inputs, nodeRecord, error) {
+	next := in
+	if in.base.Digest != "" {
+		out.note("the base stays: %s names its digest", in.base)
+	} else {
+		d, err := r.resolve(ctx, b, o, in.base, false)
+		if ctx.Err() != nil {
+			return in, nodeRecord{}, context.Cause(ctx)
+		}
+		if err != nil {
+			return in, nodeRecord{}, err
+		}
+		if _, err := in.base.Pin(d); err != nil {
+			return in, nodeRecord{}, err
+		}
+		next.pin = baseRecord{Ref: in.base.String(), Digest: d, Resolved: time.Now().UTC().Truncate(time.Second)}
+	}
+	if r.NodeVersion != "" {
+		out.note("node stays at %s: node_version names it", in.node.Version)
+		return next, nodeRecord{}, nil
+	}
+	node, err := r.newestNode(ctx)
+	var status statusError
+	if errors.As(err, &status) && status == http.StatusNotFound {
+		out.note("node stays at %s: its site has no list of releases (%v)", in.node.Version, err)
+		return next, nodeRecord{}, nil
+	}
+	if err != nil {
+		return in, nodeRecord{}, err
+	}
+	// A site that is behind takes nothing back.
+	if image.Older(node.Version, in.node.Version) {
+		return next, nodeRecord{}, nil
+	}
+	next.node, err = r.node(node.Version)
+	return next, node, err
+}
+
+// newestLock puts a newer harness into the inputs, if there is one.
+func (r Request) newestLock(ctx context.Context, b Builder, id string, next *inputs, out *Outcome) error {
+	at := version(*next)
+	if err := r.newestVersion(ctx, b, id, next, out); err != nil || version(*next) == at {
+		return err
+	}
+	text, err := b.RunScript(ctx, id, image.LockScript)
+	if err != nil {
+		return fmt.Errorf("ask for the packages of %s: %w", image.HarnessName, err)
+	}
+	l, err := image.ReadLock(text)
+	if err != nil {
+		return err
+	}
+	if image.Older(next.node.Version, l.Node) {
+		out.note("%s stays at %s: %s needs node %s", image.HarnessName, at, l.Version, l.Node)
+		l = nil
+		if at != image.HarnessVersion {
+			if l, err = r.recordedLock(); err != nil {
+				return err
+			}
+		}
+	}
+	next.lock = l
+	return nil
+}
+
+// newestVersion puts the harness's newest version into the inputs, without its lock
+// file.
+func (r Request) newestVersion(ctx context.Context, b Builder, id string, next *inputs, out *Outcome) error {
+	text, err := b.RunScript(ctx, id, image.HarnessScript)
+	if err != nil {
+		return fmt.Errorf("ask for the newest %s: %w", image.HarnessName, err)
+	}
+	v, err := image.ReadVersion(text)
+	if err != nil {
+		return err
+	}
+	if image.Older(version(*next), v) {
+		next.lock = &image.Lock{Version: v}
+	}
+	return nil
+}
+
+// version is the harness's.
+func version(in inputs) string {
+	if in.lock != nil {
+		return in.lock.Version
+	}
+	return image.HarnessVersion
+}
+
+// recipeChanges are those that a recipe names.
+func recipeChanges(a, b inputs) []image.Change {
+	var out []image.Change
+	add := func(kind, name, from, to string) {
+		if from != to {
+			out = append(out, image.Change{Kind: kind, Name: name, From: from, To: to})
+		}
+	}
+	add("base", a.base.String(), string(a.pin.Digest), string(b.pin.Digest))
+	add("node", "node", a.node.Version, b.node.Version)
+	add("harness", image.HarnessName, version(a), version(b))
+	return out
+}
+
+func exists(ctx context.Context, b Builder, id string) (bool, error) {
+	if id == "" {
+		return false, nil
+	}
+	return b.ImageExists(ctx, id)
+}
+
+// changeOrder is that of a list for people: what a recipe names comes first.
+var changeOrder = []string{"base", "node", "harness", "image", "deb", "npm"}
+
+func (o *Outcome) sort() {
+	slices.SortStableFunc(o.Changes, func(x, y image.Change) int {
+		if d := slices.Index(changeOrder, x.Kind) - slices.Index(changeOrder, y.Kind); d != 0 {
+			return d
+		}
+		return strings.Compare(string(x.Image)+" "+x.Name, string(y.Image)+" "+y.Name)
+	})
+}

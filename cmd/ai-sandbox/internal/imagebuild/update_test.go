@@ -1,0 +1,264 @@
+package imagebuild
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+
+	"ai-sandbox/image"
+)
+
+// harnessAt makes the scripts answer with a version of the harness, which needs a
+// version of Node.
+func (w *world) harnessAt(t *testing.T, version, node string) {
+	t.Helper()
+	const module = "@earendil-works/pi-coding-agent"
+	marshal := func(v any) string {
+		b, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	deps := map[string]any{module: version}
+	w.builder.scripts[image.HarnessScript] = version + "\n"
+	w.builder.scripts[image.LockScript] = marshal([]string{
+		marshal(map[string]any{"dependencies": deps}),
+		marshal(map[string]any{"packages": map[string]any{
+			"": map[string]any{"dependencies": deps},
+			"node_modules/" + module: map[string]any{"version": version, "integrity": "sha512-x",
+				"engines": map[string]any{"node": ">=" + node}},
+		}}),
+	})
+}
+
+func newUpdateWorld(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.builder.scripts = map[string]string{image.UpgradesScript: "Reading package lists...\n"}
+	w.harnessAt(t, image.HarnessVersion, "22.19.0")
+	return w
+}
+
+func (w *world) update(t *testing.T) Outcome {
+	t.Helper()
+	out, err := w.req.Update(t.Context(), w.builder, w.opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func (w *world) check(t *testing.T) Outcome {
+	t.Helper()
+	if err := os.MkdirAll(w.req.CacheDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	before := files(t, w.req.CacheDir+"/..")
+	out, err := w.req.Check(t.Context(), w.builder, w.opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after := files(t, w.req.CacheDir+"/.."); !reflect.DeepEqual(before, after) {
+		t.Errorf("a check changed files: %q, %q", before, after)
+	}
+	return out
+}
+
+// The packages are asked for anew though the base has not moved; and what is the same
+// afterwards stays the same image.
+func TestUpdatePackages(t *testing.T) {
+	w := newUpdateWorld(t)
+	old := w.ensure(t)
+	if out := w.check(t); len(out.Changes) != 0 {
+		t.Errorf("a check says %+v", out.Changes)
+	}
+	out := w.update(t)
+	if len(out.Changes) != 0 || len(w.builder.builds) != 4 {
+		t.Errorf("%d builds, %+v", len(w.builder.builds), out.Changes)
+	}
+	if !strings.Contains(w.builder.builds[3], ": asked for anew on ") {
+		t.Errorf("the packages came from the layers that were there:\n%s", w.builder.builds[3])
+	}
+	if p := w.ensure(t); p.Sandbox.ID != old.Sandbox.ID || p.Gate.ID != old.Gate.ID || len(w.builder.images) != 2 {
+		t.Errorf("an update without changes leaves %d images, and runs stand on %s", len(w.builder.images), p.Sandbox.Ref)
+	}
+	w.builder.scripts[image.UpgradesScript] = "Inst libssl3t64 [3.5.1-1] (3.5.1-1+deb13u1 Debian-Security:13 [amd64])\n"
+	want := []image.Change{
+		{Kind: "deb", Image: "gate", Name: "libssl3t64", From: "3.5.1-1", To: "3.5.1-1+deb13u1"},
+		{Kind: "deb", Image: "sandbox", Name: "libssl3t64", From: "3.5.1-1", To: "3.5.1-1+deb13u1"},
+	}
+	if out := w.check(t); !reflect.DeepEqual(out.Changes, want) {
+		t.Errorf("a check says %+v", out.Changes)
+	}
+	w.builder.packages = "deb libssl3t64 3.5.1-1+deb13u1 amd64\n"
+	out = w.update(t)
+	if !reflect.DeepEqual(out.Changes, want) {
+		t.Errorf("an update says %+v", out.Changes)
+	}
+	p := w.ensure(t)
+	if p.Sandbox.ID == old.Sandbox.ID || out.Images["sandbox"].ID != p.Sandbox.ID || out.Images["gate"].Ref != p.Gate.Ref || p.BaseDigest != old.BaseDigest {
+		t.Errorf("runs stand on %+v, and the update made %+v", p.Sandbox.Ref, out.Images)
+	}
+	// Those that a session may run on stay.
+	if !w.builder.images[old.Sandbox.ID] || !w.builder.images[old.Gate.ID] {
+		t.Error("the images of before are gone")
+	}
+	// On another base it is as if nothing had been asked.
+	w.req.Base = "registry.example/debian:x"
+	if p := w.ensure(t); strings.Contains(p.Sandbox.Containerfile, "asked for anew") {
+		t.Error("the moment counts for another base")
+	}
+}
+
+func TestUpdateBase(t *testing.T) {
+	w := newUpdateWorld(t)
+	w.req.KeepPin, w.req.TTLDays = true, -1 // update is asked for
+	old := w.ensure(t)
+	w.leadsTo(digestB)
+	if out := w.check(t); len(out.Changes) != 1 || out.Changes[0] != (image.Change{Kind: "base", Name: image.DefaultBase, From: string(digestA), To: string(digestB)}) {
+		t.Errorf("a check says %+v", out.Changes)
+	}
+	// A build that fails leaves all as it was.
+	w.builder.onBuild = func(context.Context, Build) error { return errors.New("exit status 9") }
+	if _, err := w.req.Update(t.Context(), w.builder, w.opt); err == nil {
+		t.Error("a broken build is no error")
+	}
+	w.builder.onBuild = nil
+	if p := w.ensure(t); p.Sandbox.ID != old.Sandbox.ID {
+		t.Errorf("after an update that failed, runs stand on %s", p.BaseDigest)
+	}
+	if out := w.update(t); len(out.Changes) != 1 || out.Changes[0].Kind != "base" {
+		t.Errorf("an update says %+v", out.Changes)
+	}
+	if p := w.ensure(t); p.BaseDigest != digestB || !strings.Contains(p.Gate.Containerfile, "asked for anew") {
+		t.Errorf("runs stand on %s", p.BaseDigest)
+	}
+	// On a base that moves later everything is new anyway, and the same for everyone.
+	later := *w
+	later.req.CacheDir, later.req.KeepPin, later.req.TTLDays = t.TempDir(), false, 0
+	if err := os.CopyFS(later.req.CacheDir, os.DirFS(w.req.CacheDir)); err != nil {
+		t.Fatal(err)
+	}
+	later.leadsTo(digest.FromString("c"))
+	if p := later.ensure(t); p.BaseDigest == digestB || strings.Contains(p.Gate.Containerfile, "asked for anew") {
+		t.Errorf("runs stand on %s, of packages %q", p.BaseDigest, p.in.packages)
+	}
+	// Nobody answers: an error, and no change.
+	w.leadsTo("")
+	if _, err := w.req.Update(t.Context(), w.builder, w.opt); !errors.Is(err, errOffline) {
+		t.Errorf("an update offline: %v", err)
+	}
+	if _, err := w.req.Check(t.Context(), w.builder, w.opt); !errors.Is(err, errOffline) {
+		t.Errorf("a check offline: %v", err)
+	}
+}
+
+func TestUpdateHarness(t *testing.T) {
+	w := newUpdateWorld(t)
+	w.ensure(t)
+	w.harnessAt(t, "1.7.0", "22.19.0")
+	want := image.Change{Kind: "harness", Name: "pi", From: image.HarnessVersion, To: "1.7.0"}
+	if out := w.check(t); len(out.Changes) != 1 || out.Changes[0] != want {
+		t.Errorf("a check says %+v", out.Changes)
+	}
+	if out := w.update(t); len(out.Changes) != 1 || out.Changes[0] != want {
+		t.Errorf("an update says %+v", out.Changes)
+	}
+	p := w.ensure(t)
+	if p.Sandbox.Labels["aisb.harness.pi"] != "1.7.0" || !strings.Contains(string(p.Sandbox.Files["harness/package.json"].Data), "1.7.0") {
+		t.Errorf("runs stand on %v", p.Sandbox.Labels)
+	}
+	// An older one, and one that this Node does not run, change nothing.
+	w.harnessAt(t, "1.0.0", "22.19.0")
+	if out := w.update(t); len(out.Changes) != 0 {
+		t.Errorf("an older harness: %+v", out)
+	}
+	w.harnessAt(t, "1.8.0", "99.0.0")
+	if out := w.update(t); len(out.Changes) != 0 || len(out.Notes) == 0 || !strings.Contains(strings.Join(out.Notes, "\n"), "needs node 99.0.0") {
+		t.Errorf("a harness for another Node: %+v", out)
+	}
+	if p := w.ensure(t); p.Sandbox.Labels["aisb.harness.pi"] != "1.7.0" {
+		t.Errorf("runs stand on %v", p.Sandbox.Labels)
+	}
+	// With nothing built, the first build has the newest.
+	w = newUpdateWorld(t)
+	w.harnessAt(t, "1.7.0", "22.19.0")
+	if out := w.check(t); len(out.Changes) != 3 || out.Changes[1].Kind != "image" {
+		t.Errorf("a check with nothing built says %+v", out.Changes)
+	}
+	w.update(t)
+	if p := w.ensure(t); p.Sandbox.Labels["aisb.harness.pi"] != "1.7.0" {
+		t.Errorf("runs stand on %v", p.Sandbox.Labels)
+	}
+}
+
+func TestUpdateNode(t *testing.T) {
+	w := newUpdateWorld(t)
+	// Where the user names a version, it stays.
+	w.ensure(t)
+	if out := w.check(t); len(out.Changes) != 0 || !strings.Contains(strings.Join(out.Notes, "\n"), "node stays at "+nodeVersion) {
+		t.Errorf("a check says %+v", out)
+	}
+	list := `[{"version": "v99.0.0", "files": ["linux-x64"]}, {"version": "v24.99.1", "files": ["linux-arm64"]}, {"version": "v24.99.0", "files": ["linux-x64"]}, {"version": "v24.1.0", "files": ["linux-x64"]}]`
+	sum := sumOfBytes("x")
+	status := http.StatusOK
+	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		rw.WriteHeader(status)
+		switch r.URL.Path {
+		case "/index.json":
+			fmt.Fprint(rw, list)
+		case "/v24.99.0/SHASUMS256.txt":
+			fmt.Fprintf(rw, "%s  node-v24.99.0-linux-x64.tar.xz\n", sum)
+		}
+	}))
+	t.Cleanup(s.Close)
+	w.req.NodeVersion, w.req.NodeMirror = "", s.URL
+	want := image.Change{Kind: "node", Name: "node", From: image.DefaultNode, To: "24.99.0"}
+	out, err := w.req.Check(t.Context(), w.builder, w.opt)
+	if err != nil || len(out.Changes) != 2 || out.Changes[0] != want {
+		t.Errorf("a check says %+v, %v", out.Changes, err)
+	}
+	rec, err := w.req.newestNode(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writeRecord(w.req.nodeFile(), rec); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := w.req.Plan(); !errors.Is(err, ErrUnresolved) || p.in.node.Version != "24.99.0" {
+		t.Errorf("runs would have node %s, %v", p.in.node.Version, err)
+	}
+	// A site without a list is said; one that is broken ends it.
+	status = http.StatusNotFound
+	if out, err := w.req.Check(t.Context(), w.builder, w.opt); err != nil || !strings.Contains(strings.Join(out.Notes, "\n"), "no list of releases") {
+		t.Errorf("without a list: %+v, %v", out.Notes, err)
+	}
+	status = http.StatusInternalServerError
+	if _, err := w.req.Check(t.Context(), w.builder, w.opt); err == nil || !strings.Contains(err.Error(), "500") {
+		t.Errorf("a broken site: %v", err)
+	}
+	status, list = http.StatusOK, "<html>"
+	if _, err := w.req.Check(t.Context(), w.builder, w.opt); err == nil {
+		t.Error("a list that is none: accepted")
+	}
+}
+
+// Nothing is known of the packages without their registry, so a check fails.
+func TestCheckWithoutNetwork(t *testing.T) {
+	w := newUpdateWorld(t)
+	w.ensure(t)
+	delete(w.builder.scripts, image.UpgradesScript)
+	if out, err := w.req.Check(t.Context(), w.builder, w.opt); err == nil {
+		t.Errorf("a check says %+v", out)
+	}
+}

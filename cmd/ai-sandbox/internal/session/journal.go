@@ -1,0 +1,118 @@
+// The journal: which images each session stood on, kept after it has ended, so that
+// it can be told later what enforced it.
+
+package session
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ai-sandbox/policy"
+)
+
+// maxJournal is the size, in bytes, at which a journal is put aside: some thousands
+// of sessions. The one that was put aside before is then gone.
+const maxJournal = 2 << 20
+
+// An Entry is what the journal says of a session.
+type Entry struct {
+	Session string    `json:"session"`
+	Started time.Time `json:"started"`
+	Runtime string    `json:"runtime"`
+	Net     string    `json:"net"`
+	// Engine is what the gate was, and GateName the named gate that it was.
+	Engine   string `json:"engine,omitempty"`
+	GateName string `json:"gate,omitempty"`
+	// SandboxImage and GateImage are image ids: "" where there was no such image.
+	SandboxImage string `json:"sandbox_image,omitempty"`
+	GateImage    string `json:"gate_image,omitempty"`
+}
+
+func (m *Manager) journalPath() string { return filepath.Join(m.StateDir, "journal.jsonl") }
+
+// note adds the session to the journal.
+func (r *run) note() error {
+	net := r.req.Policy.Net
+	e := Entry{
+		Session: r.id, Started: time.Now().UTC().Truncate(time.Second), Runtime: r.req.Policy.Runtime,
+		Net: net.Mode, Engine: net.Engine, GateName: net.GateName, SandboxImage: r.req.SandboxImage,
+	}
+	switch {
+	case net.GateName != "":
+		// It may have been made of another image than a gate of today would.
+		g, _, err := r.m.Store.Gate(net.GateName)
+		if err != nil {
+			return err
+		}
+		e.GateImage = g.GateImage
+	case net.Engine == policy.EngineSquid:
+		e.GateImage = r.req.GateImage
+	}
+	return r.m.add(e)
+}
+
+// add writes one line, in one call: several sessions may begin at once.
+func (m *Manager) add(e Entry) error {
+	line, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("write the journal: %w", err)
+	}
+	path := m.journalPath()
+	if info, err := os.Stat(path); err == nil && info.Size() > maxJournal {
+		if err := os.Rename(path, path+".1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("write the journal: %w", err)
+		}
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return fmt.Errorf("write the journal: %w", err)
+	}
+	_, err = f.Write(append(line, '\n'))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write the journal: %w", err)
+	}
+	return nil
+}
+
+// Journaled is what the journal says of a session; ok tells whether it says
+// anything. A line that was cut short by a full disk, say, is passed over.
+func (m *Manager) Journaled(session string) (e Entry, ok bool, err error) {
+	for _, path := range []string{m.journalPath(), m.journalPath() + ".1"} {
+		f, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return Entry{}, false, fmt.Errorf("read the journal: %w", err)
+		}
+		e, ok, err = find(f, session)
+		if err = errors.Join(err, f.Close()); err != nil || ok {
+			return e, ok, err
+		}
+	}
+	return Entry{}, false, nil
+}
+
+func find(r io.Reader, session string) (Entry, bool, error) {
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		var e Entry
+		if bytes.Contains(lines.Bytes(), []byte(session)) && json.Unmarshal(lines.Bytes(), &e) == nil && e.Session == session {
+			return e, true, nil
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return Entry{}, false, fmt.Errorf("read the journal: %w", err)
+	}
+	return Entry{}, false, nil
+}
