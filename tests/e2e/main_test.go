@@ -162,7 +162,7 @@ func (b *box) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-const runTime = 3 * time.Minute
+const runTime = 5 * time.Minute
 
 // run is one ai-sandbox, from its start to its end.
 func (b *box) run(args ...string) result {

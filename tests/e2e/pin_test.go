@@ -1,0 +1,493 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A pinBox is a box with a base of its own in the registry, and with a cache and
+// records of its own.
+type pinBox struct {
+	*box
+	ref   string // of the base: host/path:tag
+	state string
+	cache string
+	one   string // the digest that it began with
+}
+
+// newPinBox makes it. Its base is the tests' own image, in which a build finds all
+// packages installed, and in which apt-get does nothing unless real is set.
+func newPinBox(t *testing.T, real bool) *pinBox {
+	t.Helper()
+	b := newBox(t)
+	p := &pinBox{box: b, ref: "127.0.0.1:5000/base-" + b.token + ":x"}
+	own := filepath.Join(w.home, "e2e", "pin-"+b.token)
+	p.state, p.cache = filepath.Join(own, "state"), filepath.Join(own, "cache")
+	b.env = []string{"XDG_STATE_HOME=" + p.state, "XDG_CACHE_HOME=" + p.cache, "AISB_BASE=" + p.ref}
+	t.Cleanup(func() {
+		p.removeImages()
+		removeAll(t, own)
+	})
+	more := ""
+	if !real {
+		more = "; printf '#!/bin/sh\\n' >/usr/bin/apt-get"
+	}
+	p.one = p.push("one", more)
+	return p
+}
+
+// removeImages removes every image on this base, and the base.
+func (p *pinBox) removeImages() {
+	p.t.Helper()
+	for _, filter := range []string{"label=aisb.base-ref=" + p.ref, "reference=" + strings.TrimSuffix(p.ref, ":x")} {
+		if ids := strings.Fields(output(p.t, "podman", "images", "-q", "--no-trunc", "--filter", filter)); len(ids) > 0 {
+			output(p.t, "podman", append([]string{"rmi", "-f"}, slices.Compact(ids)...)...)
+		}
+	}
+}
+
+// push moves the base's tag to another image, and returns that one's digest. Nothing
+// of it stays in podman's store.
+func (p *pinBox) push(variant, more string) string {
+	p.t.Helper()
+	dir := p.t.TempDir()
+	id := regexp.MustCompile(`"id": ?"([0-9a-f]{64})"`).FindStringSubmatch(readOne(p.t, filepath.Join(w.home, "e2e", "state", "ai-sandbox", "images",
+		"sandbox-"+strings.TrimPrefix(tagOf(p.t, newBox(p.t)), "localhost/ai-sandbox:")+".json")))
+	if id == nil {
+		p.t.Fatal("no record of the tests' image")
+	}
+	text := "FROM " + id[1] + "\nRUN echo " + p.token + " >/etc/token; echo " + variant + " >/etc/variant; rm -rf /usr/bin/fd /usr/local/bin/pi /opt/aisb /etc/aisb" + more + "\n" +
+		"LABEL aisb.recipe= aisb.base-ref= aisb.kind=\n"
+	if err := os.WriteFile(filepath.Join(dir, "Containerfile"), []byte(text), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	name := "localhost/base-" + p.token + ":" + variant
+	output(p.t, "podman", "build", "-q", "-t", name, dir)
+	output(p.t, "podman", "push", "-q", "--tls-verify=false", "--compression-level=1", "--digestfile", filepath.Join(dir, "digest"), name, p.ref)
+	output(p.t, "podman", "rmi", "-f", name)
+	d, err := os.ReadFile(filepath.Join(dir, "digest"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(d))
+}
+
+// with is run with further variables.
+func (p *pinBox) with(env []string, args ...string) result {
+	p.t.Helper()
+	old := p.env
+	p.env = append(slices.Clone(old), env...)
+	defer func() { p.env = old }()
+	return p.run(args...)
+}
+
+// digest is what the policy names as the base's, or "".
+func (p *pinBox) digest() string {
+	p.t.Helper()
+	var policy struct {
+		Image struct {
+			Digest string `json:"base_digest"`
+		}
+	}
+	if err := json.Unmarshal([]byte(p.ok("--print-policy=json", "--", "true").Out), &policy); err != nil {
+		p.t.Fatal(err)
+	}
+	return policy.Image.Digest
+}
+
+// age makes the record of the pin so old.
+func (p *pinBox) age(days int) {
+	p.t.Helper()
+	files, err := filepath.Glob(filepath.Join(p.cache, "ai-sandbox", "base", "*.json"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, f := range files {
+		if strings.HasSuffix(f, ".packages.json") {
+			continue
+		}
+		data, err := os.ReadFile(f)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		then := time.Now().Add(-time.Duration(days) * 24 * time.Hour).UTC().Format(time.RFC3339)
+		data = regexp.MustCompile(`"resolved": "[^"]*"`).ReplaceAll(data, []byte(`"resolved": "`+then+`"`))
+		if err := os.WriteFile(f, data, 0o600); err != nil {
+			p.t.Fatal(err)
+		}
+		return
+	}
+	p.t.Fatal("there is no pin")
+}
+
+// offline are the variables with which ai-sandbox finds no registry, and asks podman
+// for no pull.
+func (p *pinBox) offline() []string {
+	return append(p.noRegistry(), "AISB_BASE_PULL_FALLBACK=0")
+}
+
+func (p *pinBox) noRegistry() []string {
+	p.t.Helper()
+	conf := filepath.Join(p.t.TempDir(), "registries.conf")
+	name := strings.TrimSuffix(strings.TrimPrefix(p.ref, "127.0.0.1:5000"), ":x")
+	text := "[[registry]]\nprefix = \"127.0.0.1:5000" + name + "\"\nlocation = \"127.0.0.1:1" + name + "\"\ninsecure = true\n"
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	return []string{"CONTAINERS_REGISTRIES_CONF=" + conf}
+}
+
+func has(t *testing.T, r result, code int, parts ...string) {
+	t.Helper()
+	if r.Code != code {
+		t.Fatalf("want exit code %d: %s", code, r)
+	}
+	for _, part := range parts {
+		if !strings.Contains(r.Out+r.Err, part) {
+			t.Errorf("want %q: %s", part, r)
+		}
+	}
+}
+
+// The tag moves in the registry: what is used then is the pin, until that is older
+// than its time and the registry answers.
+func TestPin(t *testing.T) {
+	t.Parallel()
+	p := newPinBox(t, false)
+	one := p.one
+	has(t, p.run("--print-policy", "--", "true"), 0, "UNPINNED")
+	first := p.ok("build").Out
+	if got := p.digest(); got != one {
+		t.Fatalf("pinned to %q, and the registry has %s", got, one)
+	}
+	if name := strings.TrimSuffix(p.ref, ":x") + "@" + one; !strings.Contains(p.ok("--print-containerfile").Out, "FROM "+name+"\n") {
+		t.Errorf("it is not built from %s", name)
+	}
+	variant := func(want string, env ...string) result {
+		t.Helper()
+		r := p.with(env, "--net", "none", "--", "cat", "/etc/variant")
+		if r.Code != 0 || strings.TrimSpace(r.Out) != want {
+			t.Fatalf("want the image on %s: %s", want, r)
+		}
+		return r
+	}
+	variant("one")
+
+	two := p.push("two", "; printf '#!/bin/sh\\n' >/usr/bin/apt-get")
+	if one == two {
+		t.Fatal("the tag has not moved")
+	}
+	// Younger than its time, the pin counts; and without a time, or with no updates,
+	// at any age.
+	variant("one")
+	if again := p.ok("build").Out; again != first {
+		t.Errorf("a second build gives %s, and the first gave %s", again, first)
+	}
+	p.age(8)
+	variant("one", "AISB_BASE_AUTO_UPDATE=0")
+	variant("one", "AISB_BASE_TTL_DAYS=-1")
+	variant("one", "AISB_BASE_TTL_DAYS=9")
+	// Offline, too, and that is said, but not at each start.
+	if r := variant("one", p.offline()...); !strings.Contains(r.Err, "stays as pinned on ") {
+		t.Errorf("offline, nothing is said: %s", r)
+	}
+	if r := variant("one", p.offline()...); r.Err != "" {
+		t.Errorf("offline again: %s", r)
+	}
+	if got := p.digest(); got != one {
+		t.Errorf("pinned to %s now", got)
+	}
+	// What would change is said, and nothing is changed.
+	r := p.run("update", "--check", "--json")
+	var out struct {
+		Changes []struct{ Kind, Name, From, To string }
+	}
+	if err := json.Unmarshal([]byte(r.Out), &out); err != nil || r.Code != 1 {
+		t.Fatalf("%v: %s", err, r)
+	}
+	if len(out.Changes) == 0 || out.Changes[0].Kind != "base" || out.Changes[0].From != one || out.Changes[0].To != two {
+		t.Errorf("a check says %+v", out.Changes)
+	}
+	if got := p.digest(); got != one {
+		t.Errorf("pinned to %s by a check", got)
+	}
+	has(t, p.run("inspect"), 0, two+": it has moved")
+	// A build that the user asks for, and the next start, ask again.
+	has(t, p.run("build"), 0, "has moved to "+two[:19])
+	variant("two")
+	if got := p.digest(); got != two {
+		t.Errorf("pinned to %s, not to %s", got, two)
+	}
+	has(t, p.run("inspect"), 0, "the same", "label        aisb.base-digest="+two)
+
+	// At 0 each build asks, and so does each start.
+	p.push("one", "; printf '#!/bin/sh\\n' >/usr/bin/apt-get") // with the time of this build in it, so not the first one
+	variant("one", "AISB_BASE_TTL_DAYS=0")
+	// A check without changes.
+	r = p.run("update", "--check")
+	has(t, r, 0, "nothing is newer than what is there")
+	// What can't be found out is neither yes nor no.
+	has(t, p.with(p.offline(), "update", "--check"), 2, "ask the registry")
+	has(t, p.with(p.offline(), "update"), 1, "ask the registry")
+}
+
+// No registry and no record: the build goes on, and says so wherever it counts.
+func TestUnpinned(t *testing.T) {
+	t.Parallel()
+	p := newPinBox(t, false)
+	output(t, "podman", "pull", "-q", "--tls-verify=false", p.ref) // a copy on this machine
+	r := p.with(p.offline(), "build")
+	has(t, r, 0, "the base image is UNPINNED")
+	tag := regexp.MustCompile(`localhost/ai-sandbox:[0-9a-f]{12}`).FindString(r.Out)
+	if l := output(t, "podman", "image", "inspect", "--format", `{{index .Labels "aisb.base-digest"}}`, tag); strings.TrimSpace(l) != "UNPINNED" {
+		t.Errorf("the label says %s", l)
+	}
+	has(t, p.with(p.offline(), "--print-policy", "--", "true"), 0, "UNPINNED")
+	has(t, p.with(p.offline(), "doctor"), 0, "UNPINNED")
+	has(t, p.with(p.offline(), "inspect", "--offline"), 0, "digest     UNPINNED")
+	// The next build with a registry pins it.
+	has(t, p.run("build"), 0)
+	if p.digest() == "" {
+		t.Error("it is not pinned when the registry is there again")
+	}
+	has(t, p.run("doctor"), 0, "pinned")
+}
+
+// Where the registry does not answer ai-sandbox, podman's pull tells the digest:
+// the index's, for an image of several architectures.
+func TestPullFallback(t *testing.T) {
+	t.Parallel()
+	p := newPinBox(t, false)
+	list := "localhost/list-" + p.token
+	output(t, "podman", "manifest", "create", list)
+	output(t, "podman", "manifest", "add", "--tls-verify=false", list, "docker://"+p.ref)
+	digestFile := filepath.Join(t.TempDir(), "digest")
+	output(t, "podman", "manifest", "push", "--all", "--tls-verify=false", "--digestfile", digestFile, list, "docker://"+p.ref)
+	output(t, "podman", "manifest", "rm", list)
+	b, err := os.ReadFile(digestFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := strings.TrimSpace(string(b))
+	// The control: without it, nothing is known.
+	r := p.with(append(p.offline(), "AISB_NODE_MIRROR=http://127.0.0.1:1"), "build")
+	has(t, r, 1, "UNPINNED")
+	r = p.with(p.noRegistry(), "build")
+	has(t, r, 0, "was pulled to find its digest")
+	if got := p.digest(); got != index {
+		t.Errorf("pinned to %q, and the index is %s", got, index)
+	}
+	// The registry itself says the same.
+	has(t, p.with([]string{"AISB_BASE_TTL_DAYS=0"}, "build"), 0)
+	if got := p.digest(); got != index {
+		t.Errorf("pinned to %q, and the index is %s", got, index)
+	}
+}
+
+// Ten starts at once, with nothing there: the work is done once, and all run.
+func TestTenStartsAtOnce(t *testing.T) {
+	t.Parallel()
+	p := newPinBox(t, false)
+	type end struct {
+		out []byte
+		err error
+	}
+	ends := make(chan end)
+	for range 10 {
+		cmd := p.command(t.Context(), "--net", "none", "--", "cat", "/etc/variant")
+		go func() {
+			out, err := cmd.CombinedOutput()
+			ends <- end{out, err}
+		}()
+	}
+	steps := map[string]int{}
+	for range 10 {
+		e := <-ends
+		if e.err != nil || !strings.Contains(string(e.out), "one\n") {
+			t.Errorf("%v: %s", e.err, tail(string(e.out)))
+		}
+		for _, s := range regexp.MustCompile(`(?m)localhost/\S+: step \d+ of`).FindAllString(string(e.out), -1) {
+			steps[s]++
+		}
+	}
+	if len(steps) < 10 {
+		t.Errorf("the steps of two builds: %v", steps)
+	}
+	for s, n := range steps {
+		if n != 1 {
+			t.Errorf("%s was done %d times", s, n)
+		}
+	}
+	if d := p.digest(); d == "" {
+		t.Error("nothing is pinned")
+	}
+	// Nothing half-written, and each record whole.
+	err := filepath.WalkDir(p.cache, func(path string, d os.DirEntry, err error) error {
+		if err == nil && strings.HasPrefix(d.Name(), ".tmp") {
+			t.Errorf("%s was left", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Credentials are podman's, and a registry without TLS is used where the user's
+// registries.conf says so.
+func TestRegistryCredentials(t *testing.T) {
+	t.Parallel()
+	const registry = "127.0.0.1:5002"
+	b := newBox(t)
+	other := filepath.Join(w.home, "e2e", "login-"+b.token)
+	runtime := fmt.Sprintf("%s/login-%s", os.Getenv("XDG_RUNTIME_DIR"), b.token)
+	t.Cleanup(func() {
+		for _, p := range find(t, "podman", "system service", runtime) {
+			killWait(t, p)
+		}
+		removeStore(t, other)
+		removeStore(t, runtime)
+	})
+	conf := filepath.Join(other, ".config", "containers")
+	for _, d := range []string{conf, runtime, filepath.Join(other, "registry")} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// dev, with the password "open": a bcrypt hash.
+	write(filepath.Join(other, "htpasswd"), "dev:$2a$04$yyUDUFKhRZZIF7oJoaajauymEvQnyeDOAkhA1eMAbli/cx4.1excm\n")
+	write(filepath.Join(other, "registry.yml"), `version: 0.1
+log: {level: error, accesslog: {disabled: true}}
+storage: {filesystem: {rootdirectory: "`+other+`/registry"}}
+http: {addr: "`+registry+`"}
+auth: {htpasswd: {realm: tests, path: "`+other+`/htpasswd"}}
+`)
+	serve := exec.Command("docker-registry", "serve", filepath.Join(other, "registry.yml"))
+	if err := serve.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		serve.Process.Kill()
+		serve.Wait()
+	})
+	eventually(t, 20*time.Second, "the registry answers", func() bool {
+		out, _ := exec.Command("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--noproxy", "*", "http://"+registry+"/v2/").Output()
+		return string(out) == "401"
+	})
+	base := baseOf(t)
+	ref := registry + "/private:x"
+	output(t, "skopeo", "copy", "-q", "--src-tls-verify=false", "--dest-tls-verify=false", "--dest-creds", "dev:open", "docker://"+base, "docker://"+ref)
+
+	b.env = []string{"HOME=" + other, "XDG_RUNTIME_DIR=" + runtime, "XDG_STATE_HOME=" + other + "/state", "XDG_CACHE_HOME=" + other + "/cache",
+		"XDG_CONFIG_HOME=" + other + "/config", "XDG_DATA_HOME=" + other + "/data", "AISB_BASE=" + ref, "AISB_BASE_PULL_FALLBACK=0"}
+	login := func(args ...string) {
+		t.Helper()
+		cmd := exec.Command("podman", args...)
+		cmd.Env = append(os.Environ(), b.env...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("podman %q: %v: %s", args, err, out)
+		}
+	}
+	// Only the question to the registry is of interest: a mirror for Node that is
+	// not there ends the build behind it.
+	b.env = append(b.env, "AISB_NODE_MIRROR=http://127.0.0.1:1")
+	ask := func() result { return b.run("build") }
+	has(t, ask(), 1, "UNPINNED", "HTTP response to HTTPS client")
+	write(filepath.Join(conf, "registries.conf"), "[[registry]]\nlocation = \""+registry+"\"\ninsecure = true\n")
+	has(t, ask(), 1, "UNPINNED", "authentication required")
+	login("login", "-u", "dev", "-p", "open", registry)
+	r := ask()
+	if r.Code != 1 || strings.Contains(r.Err, "UNPINNED") {
+		t.Errorf("with podman's credentials: %s", r)
+	}
+	if d := b.ok("--print-policy=json", "--", "true").Out; !regexp.MustCompile(`"base_digest": ?"sha256:`).MatchString(d) {
+		t.Errorf("it is not pinned: %s", d)
+	}
+	// Where the variable names the file, podman and we look there and nowhere else;
+	// podman's service fetches the base with it, too.
+	file := filepath.Join(other, "auth.json")
+	login("login", "--authfile", file, "-u", "dev", "-p", "open", registry)
+	login("logout", registry)
+	removeAll(t, filepath.Join(other, "cache", "ai-sandbox", "base"))
+	has(t, ask(), 1, "UNPINNED", "authentication required")
+	b.env = append(b.env, "REGISTRY_AUTH_FILE="+file)
+	if r := ask(); r.Code != 1 || strings.Contains(r.Err, "UNPINNED") {
+		t.Errorf("with REGISTRY_AUTH_FILE: %s", r)
+	}
+	// Up to the step behind the base's; the gate's image, which is the first, has no
+	// Node.
+	for _, e := range w.env {
+		if strings.HasPrefix(e, "AISB_NODE_MIRROR=") {
+			b.env = append(b.env, e)
+		}
+	}
+	cmd := b.command(t.Context(), "build")
+	out, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said := ""
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		said += lines.Text() + "\n"
+		if strings.Contains(lines.Text(), ": step 2 of") {
+			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := cmd.Wait(); err == nil || !strings.Contains(said, ": step 2 of") {
+		t.Errorf("podman did not fetch the base: %v, %s", err, said)
+	}
+}
+
+// A changed entrypoint makes the last layers anew and none below.
+func TestLayersStay(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	state := filepath.Join(w.home, "e2e", "state-"+b.token)
+	b.env = []string{"XDG_STATE_HOME=" + state}
+	t.Cleanup(func() { removeAll(t, state) })
+	b.ok("build")
+	b.bin = filepath.Join(w.bin, "ai-sandbox-testhook")
+	b.ok("build")
+	logs, err := filepath.Glob(filepath.Join(state, "ai-sandbox", "images", "*.log"))
+	if err != nil || len(logs) != 4 {
+		t.Fatalf("%q, %v", logs, err)
+	}
+	for _, log := range logs {
+		data, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps := regexp.MustCompile(`(?m)^STEP (\d+)/(\d+): (.*)$`).FindAllStringSubmatch(string(data), -1)
+		for _, s := range steps {
+			rest := strings.SplitN(string(data), s[0], 2)[1]
+			rest = strings.SplitN(rest, "\nSTEP ", 2)[0]
+			made := !strings.HasPrefix(s[3], "FROM ") && !strings.Contains(rest, "Using cache")
+			if made && !strings.Contains(s[3], "aisb-entrypoint") && !strings.Contains(s[3], "sbom.json") && !strings.HasPrefix(s[3], "LABEL ") {
+				t.Errorf("%s makes step %s anew: %.60s", filepath.Base(log), s[1], s[3])
+			}
+		}
+	}
+}

@@ -1,0 +1,161 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"ai-sandbox/tests/e2e/internet"
+)
+
+// debScript makes a package aisb-probe of a version at /probe.deb.
+func debScript(version string) string {
+	return `mkdir -p /probe/DEBIAN && printf 'Package: aisb-probe\nVersion: ` + version + `\nArchitecture: all\nMaintainer: tests <tests@example.com>\nDescription: of the tests\n' >/probe/DEBIAN/control && ` +
+		`dpkg-deb -b /probe /probe.deb >&2`
+}
+
+// An aptRepo is a mirror for apt, on the far side.
+type aptRepo struct {
+	t   *testing.T
+	dir string
+	url string
+}
+
+func newAptRepo(t *testing.T, token string) *aptRepo {
+	t.Helper()
+	r := &aptRepo{t: t, dir: filepath.Join(w.home, "e2e", "files", "apt-"+token), url: "http://" + internet.Allowed + "/files/apt-" + token}
+	if err := os.MkdirAll(r.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { removeAll(t, r.dir) })
+	r.index("")
+	return r
+}
+
+func (r *aptRepo) index(packages string) {
+	r.t.Helper()
+	release := fmt.Sprintf("Date: Thu, 01 Jan 2026 00:00:00 UTC\nSHA256:\n %x %d Packages\n", sha256.Sum256([]byte(packages)), len(packages))
+	for name, text := range map[string]string{"Packages": packages, "Release": release} {
+		if err := os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o644); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// add makes a version of the package there, in a container of an image.
+func (r *aptRepo) add(image, version string) {
+	r.t.Helper()
+	cmd := exec.Command("podman", "run", "--rm", "--network=none", "--entrypoint=/bin/sh", image, "-c", debScript(version)+" && cat /probe.deb")
+	deb, err := cmd.Output()
+	if err != nil {
+		r.t.Fatalf("make a package: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(r.dir, "probe.deb"), deb, 0o644); err != nil {
+		r.t.Fatal(err)
+	}
+	r.index(fmt.Sprintf("Package: aisb-probe\nVersion: %s\nArchitecture: all\nMaintainer: tests <tests@example.com>\nDescription: of the tests\nFilename: ./probe.deb\nSize: %d\nSHA256: %x\n",
+		version, len(deb), sha256.Sum256(deb)))
+}
+
+// A fixed package is in its mirror, and the base did not move: a check says it, an
+// update brings it, and later builds keep it. What a session stood on before can still
+// be told, also when its images are gone.
+func TestUpdate(t *testing.T) {
+	t.Parallel()
+	p := newPinBox(t, true)
+	repo := newAptRepo(t, p.token)
+	base := p.push("one", "; "+debScript("1.0")+" && dpkg -i /probe.deb && rm -rf /probe /probe.deb && "+
+		"echo 'deb [trusted=yes] "+repo.url+" ./' >/etc/apt/sources.list.d/probe.list")
+	first := p.ok("build").Out
+	tag := regexp.MustCompile(`localhost/ai-sandbox:[0-9a-f]{12}`).FindString(first)
+	version := func(want string) {
+		t.Helper()
+		r := p.ok("--net", "none", "--", "dpkg-query", "-W", "-f", "${Version}", "aisb-probe")
+		if r.Out != want {
+			t.Errorf("version %q, not %q", r.Out, want)
+		}
+	}
+	version("1.0")
+	p.ok("--report", "r.json", "--allow", p.host("ok.test"), "--", "true")
+	session := regexp.MustCompile(`"session": ?"([0-9a-f]{12})"`).FindStringSubmatch(readOne(t, filepath.Join(p.dir, "r.json")))
+	if session == nil {
+		t.Fatal("the report names no session")
+	}
+
+	type change struct{ Kind, Image, Name, From, To string }
+	changes := func(r result) []change {
+		t.Helper()
+		var out struct{ Changes []change }
+		if err := json.Unmarshal([]byte(r.Out), &out); err != nil {
+			t.Fatalf("%v: %s", err, r)
+		}
+		return slices.DeleteFunc(out.Changes, func(c change) bool { return c.Name != "aisb-probe" })
+	}
+	if c := changes(p.run("update", "--check", "--json")); len(c) != 0 {
+		t.Errorf("before there is anything: %+v", c)
+	}
+	repo.add(tag, "2.0")
+	want := []change{{"deb", "gate", "aisb-probe", "1.0", "2.0"}, {"deb", "sandbox", "aisb-probe", "1.0", "2.0"}}
+	r := p.run("update", "--check", "--json")
+	if c := changes(r); r.Code != 1 || !slices.Equal(c, want) {
+		t.Errorf("a check: %s", r)
+	}
+	if again := p.ok("build").Out; again != first {
+		t.Errorf("a build brings another image: %s", again)
+	}
+	version("1.0")
+	r = p.run("update", "--json")
+	if c := changes(r); r.Code != 0 || !slices.Equal(c, want) {
+		t.Errorf("an update: %s", r)
+	}
+	version("2.0")
+	if got := p.digest(); got != base {
+		t.Errorf("the base has moved to %s", got)
+	}
+	has(t, p.run("inspect", "--offline"), 0, "package      deb aisb-probe 2.0\n", "label        aisb.packages=")
+	if bill := p.ok("--net", "none", "--", "cat", "/etc/aisb/sbom.cdx.json").Out; !strings.Contains(bill, `"purl": "pkg:deb/debian/aisb-probe@2.0?arch=all"`) {
+		t.Errorf("the bill of materials has another package: %s", tail(bill))
+	}
+	updated := tagOf(t, p.box)
+	if updated == tag {
+		t.Error("the images of before were replaced")
+	}
+	// Again: all is asked for once more, and the image stays.
+	r = p.run("update")
+	has(t, r, 0, "Debian packages", "nothing is newer")
+	if again := tagOf(t, p.box); again != updated {
+		t.Errorf("an update without changes leaves %s, not %s", again, updated)
+	}
+	// A mirror that does not answer is no "nothing would change".
+	if err := os.Remove(filepath.Join(repo.dir, "Release")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(repo.dir, "Packages")); err != nil {
+		t.Fatal(err)
+	}
+	has(t, p.run("update", "--check"), 2, "ask for the packages")
+
+	// What a session stood on.
+	squid := regexp.MustCompile(`package      deb (squid-openssl \S+)\n`).FindStringSubmatch(p.ok("inspect", "--offline").Out)
+	if squid == nil {
+		t.Fatal("the gate's image has no squid")
+	}
+	has(t, p.run("inspect", "--offline", session[1]), 0, "enforced by  "+squid[1]+"\n", "package      deb aisb-probe 1.0\n", "aisb.recipe=")
+	for _, line := range strings.Fields(first) {
+		if !strings.Contains(line, "/") {
+			output(t, "podman", "rmi", "-f", line)
+		}
+	}
+	has(t, p.run("inspect", "--offline", session[1]), 0, "enforced by  "+squid[1]+"\n", "package      deb aisb-probe 1.0\n", "the image is gone")
+	has(t, p.run("inspect", "--offline", "0123456789ab"), 1, "neither a session in the journal nor an image")
+	has(t, p.run("inspect", "--offline", strings.TrimPrefix(updated, "localhost/ai-sandbox:")), 0, "image        "+updated+"\n")
+}
