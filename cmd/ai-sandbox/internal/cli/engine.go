@@ -75,6 +75,8 @@ type Machine struct {
 	// Hide takes secrets out of words of ours, which go to Err as the command's
 	// own output does.
 	Hide func(string) string
+	// HideIn is Hide for a stream that is kept.
+	HideIn func(io.Writer) io.WriteCloser
 }
 
 // An ImageRequest is what the user says about the images.

@@ -6,6 +6,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,12 +34,17 @@ type envFile struct {
 }
 
 // text hides secrets in what is about to be shown.
-func (a *app) text(s string) string {
+func (a *app) text(s string) string { return a.redactor().Text(s) }
+
+// kept hides secrets in a stream that is written down.
+func (a *app) kept(w io.Writer) io.WriteCloser { return a.redactor().Writer(w) }
+
+func (a *app) redactor() *policy.Redactor {
 	if !a.settled {
-		// Something went wrong early: better one too many.
+		// The settings are not known (yet): better one too many.
 		a.hide(a.named(), nil, true)
 	}
-	return a.redact.Text(s)
+	return a.redact
 }
 
 // hide learns the secrets: the variables that --env names, those of env_files,

@@ -96,7 +96,11 @@ func planned(p imagebuild.Plan) policy.Image {
 // log or a file's name: no escape code gets to the terminal.
 func say(m cli.Machine) func(string, ...any) {
 	return func(format string, a ...any) {
-		for line := range strings.Lines(m.Hide(fmt.Sprintf(format, a...))) {
+		text := fmt.Sprintf(format, a...)
+		if m.Hide != nil {
+			text = m.Hide(text)
+		}
+		for line := range strings.Lines(text) {
 			fmt.Fprintln(m.Err, "ai-sandbox: "+policy.Printable(strings.TrimSuffix(line, "\n")))
 		}
 	}

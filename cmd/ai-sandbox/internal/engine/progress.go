@@ -26,6 +26,7 @@ import (
 type progress struct {
 	w        io.Writer
 	lines    func(string, ...any)
+	log      func(io.Writer) io.WriteCloser
 	terminal bool
 	bars     *mpb.Progress
 	bar      *mpb.Bar
@@ -34,7 +35,7 @@ type progress struct {
 
 func newProgress(m cli.Machine) *progress {
 	f, ok := m.Err.(*os.File)
-	return &progress{w: m.Err, lines: say(m), terminal: ok && term.IsTerminal(int(f.Fd()))}
+	return &progress{w: m.Err, lines: say(m), log: m.HideIn, terminal: ok && term.IsTerminal(int(f.Fd()))}
 }
 
 func (p *progress) say(format string, a ...any) {
@@ -76,7 +77,7 @@ func (p *progress) close() {
 
 // options are those of a build that is shown so.
 func (p *progress) options(env config.Environ) imagebuild.Options {
-	return imagebuild.Options{Say: p.say, Step: p.step, Download: p.download, Resolve: resolver(env)}
+	return imagebuild.Options{Say: p.say, Step: p.step, Download: p.download, Resolve: resolver(env), Log: p.log}
 }
 
 // resolver asks a registry as podman would: with the configuration and credentials

@@ -61,9 +61,7 @@ func (e *engine) newSandbox(mc cli.Machine, workspace bool) (cli.Sandbox, error)
 // startSandbox owns a sandbox until it has ended.
 func (e *engine) startSandbox(ctx context.Context, sb *session.Sandbox, r cli.RunRequest, signals <-chan os.Signal) (int, error) {
 	r.In, r.Out = nil, sb.Log
-	// Here the output is at rest: no secret gets into it. Each stream is one, and
-	// both together are another.
-	sb.Log.Hide(r.Redact)
+	// The output is at rest in the log: no secret gets into it.
 	stdout, stderr := r.Redact.Writer(sb.Log), r.Redact.Writer(sb.Log)
 	begun := false
 	rep, err := e.runSession(ctx, r, signals, func(req *session.Request) {
@@ -71,7 +69,7 @@ func (e *engine) startSandbox(ctx context.Context, sb *session.Sandbox, r cli.Ru
 		req.Sandbox, req.Hold, req.Ready = sb, r.Hold, func(h session.Handle) error { return told(h, sb) }
 		req.Streams = backend.Streams{Stdout: stdout, Stderr: stderr}
 	})
-	err = errors.Join(err, stdout.Close(), stderr.Close(), sb.Log.Flush())
+	err = errors.Join(err, stdout.Close(), stderr.Close())
 	if !begun {
 		err = errors.Join(err, sb.Discard())
 	}

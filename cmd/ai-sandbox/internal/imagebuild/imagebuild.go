@@ -136,6 +136,9 @@ type Options struct {
 	// tarball's (total is -1 when the site does not say).
 	Step     func(ref string, s Step)
 	Download func(name string, done, total int64)
+	// Log is put in front of the file that keeps a build's output, to take secrets
+	// out; nil takes out nothing.
+	Log func(io.Writer) io.WriteCloser
 }
 
 // Plan reads what is remembered, and contacts nobody. Its error is ErrUnresolved
@@ -379,8 +382,14 @@ func (r Request) buildImage(ctx context.Context, b Builder, o Options, img *Imag
 		return "", fmt.Errorf("build %s: %w", img.Ref, err)
 	}
 	defer log.Close()
+	var out io.Writer = log
+	if o.Log != nil {
+		hidden := o.Log(log)
+		defer hidden.Close()
+		out = hidden
+	}
 	var at Step
-	todo := Build{Dir: dir, Labels: img.Labels, NoCache: o.Rebuild, Log: log, Step: func(s Step) {
+	todo := Build{Dir: dir, Labels: img.Labels, NoCache: o.Rebuild, Log: out, Step: func(s Step) {
 		at = s
 		if o.Step != nil {
 			o.Step(img.Ref, s)

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -595,5 +596,34 @@ func TestEntrypointIsTheOneOfTheTag(t *testing.T) {
 	w.req.Entrypoint = program("another")
 	if _, err := w.req.Ensure(t.Context(), w.builder, Options{}); err == nil || !strings.Contains(err.Error(), "checksum") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// shout stands for what takes secrets out of a log.
+type shout struct{ w io.Writer }
+
+func (s shout) Write(p []byte) (int, error) {
+	_, err := s.w.Write(bytes.ToUpper(p))
+	return len(p), err
+}
+
+func (s shout) Close() error {
+	_, err := io.WriteString(s.w, "closed\n")
+	return err
+}
+
+// What a build says is written down through what the caller puts in front of it.
+func TestLogIsFiltered(t *testing.T) {
+	w := newWorld(t)
+	w.builder.onBuild = func(context.Context, Build) error { return errors.New("no") }
+	o := w.opt
+	o.Log = func(out io.Writer) io.WriteCloser { return shout{out} }
+	_, err := w.req.Ensure(t.Context(), w.builder, o)
+	if err == nil {
+		t.Fatal("the build did not fail")
+	}
+	_, rest, _ := strings.Cut(err.Error(), "its output is in ")
+	if log, rerr := os.ReadFile(strings.TrimSuffix(rest, ")")); rerr != nil || string(log) != "SOME OUTPUT\nclosed\n" {
+		t.Errorf("%q, %v", log, rerr)
 	}
 }

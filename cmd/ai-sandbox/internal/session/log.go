@@ -9,21 +9,18 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
-
-	"ai-sandbox/policy"
 )
 
 // MaxLog bounds what a command's output makes of a log, in bytes.
 const MaxLog = 64 << 20
 
-// A Log is a file that takes so many bytes and no more, and no secret. It may be
-// written to from any goroutine.
+// A Log is a file that takes so many bytes and no more. It may be written to from
+// any goroutine. What comes from the command goes through a policy.Writer: it is
+// at rest here.
 type Log struct {
 	mu   sync.Mutex
 	f    *os.File
 	left int
-	// hide is in front of the file.
-	hide *policy.Writer
 }
 
 func openLog(path string) (*Log, error) {
@@ -31,16 +28,8 @@ func openLog(path string) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the sandbox's log: %w", err)
 	}
-	l := &Log{f: f, left: MaxLog}
-	l.Hide(nil)
-	return l, nil
+	return &Log{f: f, left: MaxLog}, nil
 }
-
-// Hide takes secrets out of what is written from now on.
-func (l *Log) Hide(r *policy.Redactor) { l.hide = r.Writer(capped{l}) }
-
-// Flush writes what was held back, as it could have begun a secret.
-func (l *Log) Flush() error { return l.hide.Close() }
 
 // Name is the file's path.
 func (l *Log) Name() string { return l.f.Name() }
@@ -50,12 +39,7 @@ func (l *Log) File() *os.File { return l.f }
 
 // Write always takes all of p: a log that can't be written is no reason to end a
 // command.
-func (l *Log) Write(p []byte) (int, error) { return l.hide.Write(p) }
-
-// capped is the file up to its last byte.
-type capped struct{ *Log }
-
-func (l capped) Write(p []byte) (int, error) {
+func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.left <= 0 {

@@ -3,18 +3,42 @@
 package session
 
 import (
-	"slices"
+	"reflect"
 
 	"ai-sandbox/policy"
 )
 
 // redacted is the report without the secrets that got into it: a reason may quote
-// the command line, and a refused host is what the command asked for.
+// the command line, a refused host is what the command asked for, and a changed
+// file has the name that it gave. All text is looked at, so that a new field is
+// no gap.
 func (rep Report) redacted(r *policy.Redactor) Report {
-	rep.Reason, rep.Control, rep.Leftover = r.Text(rep.Reason), r.Text(rep.Control), r.Text(rep.Leftover)
-	rep.Refused = slices.Clone(rep.Refused)
-	for i, h := range rep.Refused {
-		rep.Refused[i].Host, rep.Refused[i].Why, rep.Refused[i].AllowFlag = r.Text(h.Host), r.Text(h.Why), r.Text(h.AllowFlag)
+	if r == nil {
+		return rep
 	}
+	hide(reflect.ValueOf(&rep).Elem(), r)
 	return rep
+}
+
+// hide takes secrets out of the strings below v, and copies the slices that it
+// changes. Keys of maps are words of ours.
+func hide(v reflect.Value, r *policy.Redactor) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(r.Text(v.String()))
+	case reflect.Struct:
+		for i := range v.NumField() {
+			hide(v.Field(i), r)
+		}
+	case reflect.Slice:
+		if v.IsNil() {
+			return
+		}
+		own := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+		reflect.Copy(own, v)
+		for i := range own.Len() {
+			hide(own.Index(i), r)
+		}
+		v.Set(own)
+	}
 }
