@@ -311,7 +311,7 @@ func TestBuildFailureNamesItsLog(t *testing.T) {
 	// Every "apt-get" of this base fails, after it has said a word.
 	word, ref := "said-"+b.token, "127.0.0.1:5000/broken-"+b.token
 	dir := t.TempDir()
-	containerfile := "FROM " + baseOf(t) + "\nRUN printf '#!/bin/sh\\necho " + word + "; exit 9\\n' >/usr/bin/apt-get\n"
+	containerfile := "FROM " + setting(t, "AISB_BASE") + "\nRUN printf '#!/bin/sh\\necho " + word + "; exit 9\\n' >/usr/bin/apt-get\n"
 	if err := os.WriteFile(filepath.Join(dir, "Containerfile"), []byte(containerfile), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -334,16 +334,4 @@ func TestBuildFailureNamesItsLog(t *testing.T) {
 	if _, step, ok := strings.Cut(string(data), "STEP "+failure[1]+"/"); !ok || !strings.Contains(step, "\n"+word+"\n") || !strings.HasPrefix(failure[2], state+"/") {
 		t.Errorf("%s does not hold the output of step %s: %s", failure[2], failure[1], tail(string(data)))
 	}
-}
-
-// baseOf is the reference of the base that the tests' images stand on.
-func baseOf(t *testing.T) string {
-	t.Helper()
-	for _, e := range w.env {
-		if ref, ok := strings.CutPrefix(e, "AISB_BASE="); ok {
-			return ref
-		}
-	}
-	t.Fatal("no AISB_BASE")
-	return ""
 }

@@ -24,12 +24,30 @@ type pinBox struct {
 	ref   string // of the base: host/path:tag
 	state string
 	cache string
+	base  string // a Containerfile
 	one   string // the digest that it began with
 }
 
-// newPinBox makes it. Its base is the tests' own image, in which a build finds all
-// packages installed, and in which apt-get does nothing unless real is set.
-func newPinBox(t *testing.T, real bool) *pinBox {
+// newPinBox makes it, with a base on which a build takes a moment: nothing is installed
+// there, as apt-get and its like do nothing.
+func newPinBox(t *testing.T) *pinBox {
+	t.Helper()
+	p := newBareBox(t)
+	harness := strings.TrimSpace(output(t, "podman", "image", "inspect", "--format", `{{index .Labels "aisb.harness.pi"}}`, tagOf(t, newBox(t))))
+	for name, does := range map[string]string{
+		"/usr/bin/apt-get": "", "/usr/sbin/update-ca-certificates": "", "/usr/local/bin/tar": "",
+		"/usr/local/bin/node": `case $1 in --version) echo v` + setting(t, "AISB_NODE_VERSION") + `;; esac`,
+		"/usr/local/bin/npm":  `case $1 in view) echo ` + harness + `;; esac`,
+	} {
+		p.base += "RUN printf '%s\\n' '#!/bin/sh' '" + does + "' >" + name + "; chmod 755 " + name + "\n"
+	}
+	p.base = "FROM " + setting(t, "AISB_BASE") + "\n" + p.base
+	p.one = p.push("one")
+	return p
+}
+
+// newBareBox has nothing in the registry.
+func newBareBox(t *testing.T) *pinBox {
 	t.Helper()
 	b := newBox(t)
 	p := &pinBox{box: b, ref: "127.0.0.1:5000/base-" + b.token + ":x"}
@@ -40,12 +58,19 @@ func newPinBox(t *testing.T, real bool) *pinBox {
 		p.removeImages()
 		removeAll(t, own)
 	})
-	more := ""
-	if !real {
-		more = "; printf '#!/bin/sh\\n' >/usr/bin/apt-get"
-	}
-	p.one = p.push("one", more)
 	return p
+}
+
+// setting is a variable of every ai-sandbox here.
+func setting(t *testing.T, name string) string {
+	t.Helper()
+	for _, e := range w.env {
+		if v, ok := strings.CutPrefix(e, name+"="); ok {
+			return v
+		}
+	}
+	t.Fatalf("no %s", name)
+	return ""
 }
 
 // removeImages removes every image on this base, and the base.
@@ -60,16 +85,10 @@ func (p *pinBox) removeImages() {
 
 // push moves the base's tag to another image, and returns that one's digest. Nothing
 // of it stays in podman's store.
-func (p *pinBox) push(variant, more string) string {
+func (p *pinBox) push(variant string) string {
 	p.t.Helper()
 	dir := p.t.TempDir()
-	id := regexp.MustCompile(`"id": ?"([0-9a-f]{64})"`).FindStringSubmatch(readOne(p.t, filepath.Join(w.home, "e2e", "state", "ai-sandbox", "images",
-		"sandbox-"+strings.TrimPrefix(tagOf(p.t, newBox(p.t)), "localhost/ai-sandbox:")+".json")))
-	if id == nil {
-		p.t.Fatal("no record of the tests' image")
-	}
-	text := "FROM " + id[1] + "\nRUN echo " + p.token + " >/etc/token; echo " + variant + " >/etc/variant; rm -rf /usr/bin/fd /usr/local/bin/pi /opt/aisb /etc/aisb" + more + "\n" +
-		"LABEL aisb.recipe= aisb.base-ref= aisb.kind=\n"
+	text := p.base + "RUN echo " + p.token + " >/etc/token; echo " + variant + " >/etc/variant\n"
 	if err := os.WriteFile(filepath.Join(dir, "Containerfile"), []byte(text), 0o600); err != nil {
 		p.t.Fatal(err)
 	}
@@ -165,7 +184,7 @@ func has(t *testing.T, r result, code int, parts ...string) {
 // than its time and the registry answers.
 func TestPin(t *testing.T) {
 	t.Parallel()
-	p := newPinBox(t, false)
+	p := newPinBox(t)
 	one := p.one
 	has(t, p.run("--print-policy", "--", "true"), 0, "UNPINNED")
 	first := p.ok("build").Out
@@ -185,7 +204,7 @@ func TestPin(t *testing.T) {
 	}
 	variant("one")
 
-	two := p.push("two", "; printf '#!/bin/sh\\n' >/usr/bin/apt-get")
+	two := p.push("two")
 	if one == two {
 		t.Fatal("the tag has not moved")
 	}
@@ -233,7 +252,7 @@ func TestPin(t *testing.T) {
 	has(t, p.run("inspect"), 0, "the same", "label        aisb.base-digest="+two)
 
 	// At 0 each build asks, and so does each start.
-	p.push("one", "; printf '#!/bin/sh\\n' >/usr/bin/apt-get") // with the time of this build in it, so not the first one
+	p.push("one") // made anew, so it need not be the first one
 	variant("one", "AISB_BASE_TTL_DAYS=0")
 	// A check without changes.
 	r = p.run("update", "--check")
@@ -246,7 +265,7 @@ func TestPin(t *testing.T) {
 // No registry and no record: the build goes on, and says so wherever it counts.
 func TestUnpinned(t *testing.T) {
 	t.Parallel()
-	p := newPinBox(t, false)
+	p := newPinBox(t)
 	output(t, "podman", "pull", "-q", "--tls-verify=false", p.ref) // a copy on this machine
 	r := p.with(p.offline(), "build")
 	has(t, r, 0, "the base image is UNPINNED")
@@ -269,7 +288,7 @@ func TestUnpinned(t *testing.T) {
 // the index's, for an image of several architectures.
 func TestPullFallback(t *testing.T) {
 	t.Parallel()
-	p := newPinBox(t, false)
+	p := newPinBox(t)
 	list := "localhost/list-" + p.token
 	output(t, "podman", "manifest", "create", list)
 	output(t, "podman", "manifest", "add", "--tls-verify=false", list, "docker://"+p.ref)
@@ -299,7 +318,7 @@ func TestPullFallback(t *testing.T) {
 // Ten starts at once, with nothing there: the work is done once, and all run.
 func TestTenStartsAtOnce(t *testing.T) {
 	t.Parallel()
-	p := newPinBox(t, false)
+	p := newPinBox(t)
 	type end struct {
 		out []byte
 		err error
@@ -392,7 +411,7 @@ auth: {htpasswd: {realm: tests, path: "`+other+`/htpasswd"}}
 		out, _ := exec.Command("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--noproxy", "*", "http://"+registry+"/v2/").Output()
 		return string(out) == "401"
 	})
-	base := baseOf(t)
+	base := setting(t, "AISB_BASE")
 	ref := registry + "/private:x"
 	output(t, "skopeo", "copy", "-q", "--src-tls-verify=false", "--dest-tls-verify=false", "--dest-creds", "dev:open", "docker://"+base, "docker://"+ref)
 
@@ -434,11 +453,7 @@ auth: {htpasswd: {realm: tests, path: "`+other+`/htpasswd"}}
 	}
 	// Up to the step behind the base's; the gate's image, which is the first, has no
 	// Node.
-	for _, e := range w.env {
-		if strings.HasPrefix(e, "AISB_NODE_MIRROR=") {
-			b.env = append(b.env, e)
-		}
-	}
+	b.env = append(b.env, "AISB_NODE_MIRROR="+setting(t, "AISB_NODE_MIRROR"))
 	cmd := b.command(t.Context(), "build")
 	out, err := cmd.StderrPipe()
 	if err != nil {

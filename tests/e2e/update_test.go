@@ -71,10 +71,18 @@ func (r *aptRepo) add(image, version string) {
 // be told, also when its images are gone.
 func TestUpdate(t *testing.T) {
 	t.Parallel()
-	p := newPinBox(t, true)
+	p := newBareBox(t)
 	repo := newAptRepo(t, p.token)
-	base := p.push("one", "; "+debScript("1.0")+" && dpkg -i /probe.deb && rm -rf /probe /probe.deb && "+
-		"echo 'deb [trusted=yes] "+repo.url+" ./' >/etc/apt/sources.list.d/probe.list")
+	// The tests' own image, in which a build finds nearly all packages installed.
+	id := regexp.MustCompile(`"id": ?"([0-9a-f]{64})"`).FindStringSubmatch(readOne(t, filepath.Join(w.home, "e2e", "state", "ai-sandbox", "images",
+		"sandbox-"+strings.TrimPrefix(tagOf(t, newBox(t)), "localhost/ai-sandbox:")+".json")))
+	if id == nil {
+		t.Fatal("no record of the tests' image")
+	}
+	p.base = "FROM " + id[1] + "\nRUN rm -rf /usr/bin/fd /usr/local/bin/pi /opt/aisb /etc/aisb; " + debScript("1.0") +
+		" && dpkg -i /probe.deb && rm -rf /probe /probe.deb && echo 'deb [trusted=yes] " + repo.url + " ./' >/etc/apt/sources.list.d/probe.list\n" +
+		"LABEL aisb.recipe= aisb.base-ref= aisb.kind=\n"
+	base := p.push("one")
 	first := p.ok("build").Out
 	tag := regexp.MustCompile(`localhost/ai-sandbox:[0-9a-f]{12}`).FindString(first)
 	version := func(want string) {

@@ -38,13 +38,9 @@ const (
 func (c *Client) PullBase(ctx context.Context, ref image.Reference) (digest.Digest, error) {
 	conn, done := c.with(ctx)
 	defer done()
-	list, err := images.List(conn, nil)
+	before, err := listImages(conn)
 	if err != nil {
-		return "", fmt.Errorf("list the images: %w", err)
-	}
-	known := map[string][]string{} // by id
-	for _, img := range list {
-		known[img.ID] = img.RepoDigests
+		return "", err
 	}
 	o := new(images.PullOptions).WithPolicy("always").WithQuiet(true).WithRetry(0).WithAuthfile(c.config.AuthFile)
 	ids, err := images.Pull(conn, ref.String(), o)
@@ -56,50 +52,71 @@ func (c *Client) PullBase(ctx context.Context, ref image.Reference) (digest.Dige
 	case len(ids) != 1:
 		return "", fmt.Errorf("pull %s: podman names %d images", ref, len(ids))
 	}
-	img, err := images.GetImage(conn, ids[0], nil)
+	after, err := listImages(conn)
 	if err != nil {
-		return "", fmt.Errorf("look at what was pulled: %w", err)
+		return "", err
 	}
-	d, err := pulledDigest(ref, img.Digest, img.RepoDigests, known[img.ID])
+	d, err := pulledDigest(ref, before[ids[0]], after[ids[0]])
 	if err != nil {
 		return "", fmt.Errorf("pull %s: %w", ref, err)
 	}
 	return d, nil
 }
 
-// pulledDigest finds the digest that a pull followed. podman lists all digests that an
-// image was ever known by, in whatever repository, as if each were in all of them: that
-// of the image itself, and those of indexes that lead to it. before are those that it
-// listed before the pull. An index counts, where there is one; where it can't be told
-// which, none does, as it may be of another repository.
-func pulledDigest(ref image.Reference, own digest.Digest, all, before []string) (digest.Digest, error) {
-	digests := func(list []string) map[digest.Digest]bool {
+// known is how podman knows an image.
+type known struct {
+	// made is the digest that it was first pulled by: of the index, if there was one.
+	made digest.Digest
+	// all are those that it was ever pulled by, and its own, each with every
+	// repository: host/path@digest.
+	all []string
+}
+
+// listImages are all images, by their ids.
+func listImages(conn context.Context) (map[string]*known, error) {
+	list, err := images.List(conn, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list the images: %w", err)
+	}
+	out := map[string]*known{}
+	for _, img := range list {
+		out[img.ID] = &known{digest.Digest(img.Digest), img.RepoDigests}
+	}
+	return out, nil
+}
+
+// pulledDigest finds the digest that a pull followed: that of the index, for an image of
+// several architectures. Of an image that was there before, podman may know others, and
+// does not say which of them is meant; then none counts, as it may be of another
+// repository.
+func pulledDigest(ref image.Reference, before, after *known) (digest.Digest, error) {
+	digests := func(k *known) map[digest.Digest]bool {
 		m := map[digest.Digest]bool{}
-		for _, s := range list {
-			if _, d, ok := strings.Cut(s, "@"); ok {
-				m[digest.Digest(d)] = true
+		if k != nil {
+			for _, s := range k.all {
+				if _, d, ok := strings.Cut(s, "@"); ok {
+					m[digest.Digest(d)] = true
+				}
 			}
 		}
 		return m
 	}
-	now, then := digests(all), digests(before)
-	var index, fresh []digest.Digest
+	if after == nil {
+		return "", errors.New("podman does not list what it pulled")
+	}
+	now, then := digests(after), digests(before)
+	var fresh []digest.Digest
 	for d := range now {
-		if d != own {
-			index = append(index, d)
-			if !then[d] {
-				fresh = append(fresh, d)
-			}
+		if !then[d] {
+			fresh = append(fresh, d)
 		}
 	}
 	var d digest.Digest
 	switch {
+	case before == nil, len(fresh) == 0 && len(now) <= 2: // with its own, it has one index at most
+		d = after.made
 	case len(fresh) == 1:
 		d = fresh[0]
-	case len(fresh) == 0 && len(index) == 1:
-		d = index[0]
-	case len(index) == 0 && now[own]:
-		d = own
 	default:
 		return "", fmt.Errorf("podman knows the image by %d digests, and not which of them it is: remove it with podman rmi, and try again", len(now))
 	}

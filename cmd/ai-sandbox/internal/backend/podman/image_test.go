@@ -12,29 +12,29 @@ import (
 func TestPulledDigest(t *testing.T) {
 	own, one, two := digest.FromString("own"), digest.FromString("one"), digest.FromString("two")
 	ref := image.Reference{Name: "registry.example/debian", Tag: "x"}
-	at := func(list ...digest.Digest) []string {
-		var out []string
+	at := func(made digest.Digest, list ...digest.Digest) *known {
+		k := &known{made: made, all: []string{"broken"}}
 		for _, d := range list {
-			out = append(out, ref.Name+"@"+string(d), "other.example/debian@"+string(d))
+			k.all = append(k.all, ref.Name+"@"+string(d), "other.example/debian@"+string(d))
 		}
-		return append(out, "broken")
+		return k
 	}
 	for name, c := range map[string]struct {
-		all, before []string
-		want        digest.Digest
+		before, after *known
+		want          digest.Digest
 	}{
-		"one architecture":          {at(own), nil, own},
-		"an index":                  {at(own, one), nil, one},
-		"the same index again":      {at(one, own), at(own, one), one},
-		"another index":             {at(own, one, two), at(own, one), two},
-		"one of two indexes":        {at(own, one, two), at(own, one, two), ""},
-		"two new ones":              {at(own, one, two), nil, ""},
-		"an index alone":            {at(one), nil, one},
-		"an index of before, alone": {at(one, own), at(one), one},
-		"none":                      {at(), nil, ""},
+		"one architecture":       {nil, at(own, own), own},
+		"and again":              {at(own, own), at(own, own), own},
+		"an index":               {nil, at(one, own, one), one},
+		"the same index again":   {at(one, own, one), at(one, own, one), one},
+		"another index":          {at(one, own, one), at(one, own, one, two), two},
+		"one of two indexes":     {at(one, own, one, two), at(one, own, one, two), ""},
+		"another, with another":  {at(one, one), at(one, own, one, two), ""},
+		"nothing is listed":      {nil, nil, ""},
+		"no digest of a new one": {nil, at(""), ""},
 	} {
-		got, err := pulledDigest(ref, own, c.all, c.before)
-		if got != c.want || (err == nil) != (c.want != "") {
+		got, err := pulledDigest(ref, c.before, c.after)
+		if got != c.want && err == nil || (err == nil) != (c.want != "") {
 			t.Errorf("%s: %s, %v", name, got, err)
 		}
 	}
