@@ -327,6 +327,11 @@ func TestStaleBeatsMutable(t *testing.T) {
 	if p.BaseDigest != "" || p.Sandbox.Labels[image.LabelBaseDigest] != image.Unpinned || len(w.said) != 1 || !strings.Contains(w.said[0], "UNPINNED") {
 		t.Errorf("offline without a record: on %q, said %q", p.BaseDigest, w.said)
 	}
+	// Each start on it says so.
+	w.said = nil
+	if w.ensure(t); len(w.said) != 1 || !strings.Contains(w.said[0], "UNPINNED") {
+		t.Errorf("a start on what is unpinned says %q", w.said)
+	}
 	// It is not recorded as anything, so that a later build can pin it.
 	w.opt.Resolve = func(context.Context, image.Reference) (digest.Digest, error) { return digestB, nil }
 	w.opt.Rebuild = true

@@ -182,6 +182,9 @@ func (r Request) ask(ctx context.Context, b Builder, o Options, in inputs, built
 	tried := r.baseFile(in.base, ".tried")
 	if built && !o.Asked && !o.Rebuild && r.TTLDays != 0 {
 		if info, err := os.Stat(tried); err == nil && time.Since(info.ModTime()) < askAgain && time.Since(info.ModTime()) >= 0 {
+			if in.pin.Digest == "" {
+				o.Say("the base image is %s: no digest of %s is known", image.Unpinned, in.base)
+			}
 			return in, nil
 		}
 	}
