@@ -64,6 +64,8 @@ func main() {
 		beat(args[0], args[1])
 	case "fds":
 		fds()
+	case "plant":
+		plant(args)
 	default:
 		os.Exit(2)
 	}

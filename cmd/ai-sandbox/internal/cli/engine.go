@@ -31,8 +31,8 @@ type Engine struct {
 	// Run runs the command, and returns its exit code, or an error with the
 	// code for a failure of our own (0: the usual one).
 	Run func(ctx context.Context, r RunRequest) (int, error)
-	// Refused writes the report of a run that was refused before Run.
-	Refused func(report string, reason error) error
+	// Refused writes the report of a run in project that was refused before Run.
+	Refused func(project, report string, reason error) error
 	Build   func(ctx context.Context, r BuildRequest) error
 	// Update brings the images up to date, or, to check, only says what that would
 	// change.

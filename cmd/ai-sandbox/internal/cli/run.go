@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -41,7 +42,7 @@ func (a *app) run(inv Invocation, flagLayer []config.Item) error {
 			if !filepath.IsAbs(path) {
 				path = filepath.Join(a.cwd, path)
 			}
-			return errors.Join(err, a.engine.Refused(path, errors.New(a.text(err.Error()))))
+			return errors.Join(err, a.engine.Refused(cmp.Or(a.project, a.cwd), path, errors.New(a.text(err.Error()))))
 		}
 	}
 	return err

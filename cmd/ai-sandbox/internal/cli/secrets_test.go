@@ -59,7 +59,7 @@ func TestPrintoutsHideSecrets(t *testing.T) {
 func TestErrorsHideSecrets(t *testing.T) {
 	s, file := secretStage(t)
 	var reason string
-	s.engine.Refused = func(_ string, err error) error { reason = err.Error(); return nil }
+	s.engine.Refused = func(_, _ string, err error) error { reason = err.Error(); return nil }
 	for _, args := range [][]string{
 		{"--env", "TOKEN", "--net", canary, "pi"},                           // before the settings are known
 		{"up", "--env=TOKEN", "--no-such-" + canary},                        // before anything is

@@ -198,7 +198,7 @@ func TestDoctorInProject(t *testing.T) {
 func TestStoppedReport(t *testing.T) {
 	s := newStage(t)
 	var reason error
-	s.engine.Refused = func(_ string, err error) error { reason = err; return nil }
+	s.engine.Refused = func(_, _ string, err error) error { reason = err; return nil }
 	s.trustFile("allow = a.example.com\n")
 	if code := s.do("--report", "r.json", "pi"); code != 125 || s.ran != nil || reason == nil || !strings.Contains(reason.Error(), "is not trusted") {
 		t.Errorf("exit %d, ran %v, report %v", code, s.ran != nil, reason)

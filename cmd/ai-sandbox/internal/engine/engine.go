@@ -253,7 +253,7 @@ func (e *engine) run(ctx context.Context, r cli.RunRequest) (int, error) {
 	var report *reportFile
 	if r.Report != "" {
 		var err error
-		if report, err = openReport(r.Report); err != nil {
+		if report, err = openReport(r.Report, r.Facts.Project.Path); err != nil {
 			return 0, err
 		}
 	}
@@ -270,8 +270,8 @@ func (e *engine) run(ctx context.Context, r cli.RunRequest) (int, error) {
 }
 
 // refused writes the report of a run that was refused before it began.
-func (e *engine) refused(path string, reason error) error {
-	report, err := openReport(path)
+func (e *engine) refused(project, path string, reason error) error {
+	report, err := openReport(path, project)
 	if err != nil {
 		return err
 	}

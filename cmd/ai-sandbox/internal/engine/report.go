@@ -1,6 +1,6 @@
-// The report file. It may lie in the project, which the command can write: the
-// directory is opened before the command runs, and the file in it replaced
-// without following a link.
+// The report file. It may lie in the project, which the command can write, and an
+// earlier one could: the directory is opened before the command runs, and the file
+// in it replaced, without following a link on the way.
 
 package engine
 
@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ai-sandbox/cmd/ai-sandbox/internal/protect"
 	"ai-sandbox/cmd/ai-sandbox/internal/session"
 )
 
@@ -23,8 +24,8 @@ type reportFile struct {
 }
 
 // openReport finds out before the run that there is a place for the report.
-func openReport(path string) (*reportFile, error) {
-	dir, err := unix.Open(filepath.Dir(path), unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+func openReport(path, project string) (*reportFile, error) {
+	dir, err := protect.OpenDir(filepath.Dir(path), project)
 	if err != nil {
 		return nil, fmt.Errorf("report %s: open its directory: %w", path, err)
 	}

@@ -59,6 +59,31 @@ func openRoot(dir string) (int, error) {
 	return fd, nil
 }
 
+// OpenDir opens a directory. Where the way to it leads into the project, no link is
+// followed from there on: one may be an agent's.
+func OpenDir(dir, project string) (int, error) {
+	const flags = unix.O_DIRECTORY | unix.O_RDONLY
+	top, err := os.Stat(project)
+	if err != nil {
+		return unix.Open(dir, flags|unix.O_CLOEXEC, 0) // there is none
+	}
+	for i := 0; i <= len(dir); i++ {
+		if i < len(dir) && dir[i] != '/' {
+			continue
+		}
+		if info, err := os.Stat(dir[:i] + "/"); err != nil || !os.SameFile(info, top) {
+			continue
+		}
+		root, err := openRoot(project)
+		if err != nil {
+			return -1, err
+		}
+		defer unix.Close(root)
+		return openBeneath(root, "."+filepath.Clean("/"+dir[i:]), flags, 0)
+	}
+	return unix.Open(dir, flags|unix.O_CLOEXEC, 0)
+}
+
 // A tree is a policy.Tree while it is looked at.
 type tree struct {
 	policy.Tree

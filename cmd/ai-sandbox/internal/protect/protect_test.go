@@ -1,0 +1,347 @@
+package protect
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
+	"ai-sandbox/entrypoint/spec"
+	"ai-sandbox/policy"
+)
+
+// plant makes files, or directories where a name ends with a slash.
+func plant(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		full := filepath.Join(dir, name)
+		err := os.MkdirAll(filepath.Dir(full), 0o755)
+		switch {
+		case err != nil:
+		case strings.HasSuffix(name, "/"):
+			err = os.MkdirAll(full, 0o755)
+		case strings.HasPrefix(text, "-> "):
+			err = os.Symlink(text[3:], full)
+		default:
+			err = os.WriteFile(full, []byte(text), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// real is a new directory by its real path.
+func real(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestLook(t *testing.T) {
+	outside := real(t)
+	plant(t, outside, map[string]string{"hooks/": "", "x": ""})
+	many := map[string]string{}
+	for i := range maxRepos + 1 {
+		many[fmt.Sprintf(".git/modules/m%d/HEAD", i)] = ""
+		many[fmt.Sprintf(".git/worktrees/w%d/", i)] = ""
+	}
+	deep := map[string]string{".git/modules/" + strings.Repeat("d/", maxDirs+1): ""}
+	for name, c := range map[string]struct {
+		files     map[string]string
+		unprotect []string
+		found     map[string]string
+		repos     string
+		worktrees string
+		whole     string
+		note      string
+	}{
+		"nothing": {},
+		"some": {files: map[string]string{".git/HEAD": "", ".git/hooks/x": "", ".git/config": "", ".git/info/": "", ".vscode/": "", ".npmrc": "", ".claude/a/b": ""},
+			unprotect: []string{".claude/a/b", "../../etc/passwd", "/etc/passwd", ".claude/none"},
+			found: map[string]string{".git": policy.FoundDir, ".git/hooks": policy.FoundDir, ".git/config": policy.FoundFile, ".git/info": policy.FoundEmpty,
+				".vscode": policy.FoundDir, ".npmrc": policy.FoundFile, ".claude": policy.FoundDir, ".claude/a": policy.FoundDir, ".claude/a/b": policy.FoundFile}, repos: ".git"},
+		"an empty .git": {files: map[string]string{".git/": ""}, found: map[string]string{".git": policy.FoundEmpty}, repos: ".git"},
+		"links are not followed": {files: map[string]string{".git": "-> " + outside, ".vscode": "-> nowhere", ".idea": "-> " + outside},
+			found: map[string]string{".git": policy.FoundLink, ".vscode": policy.FoundLink, ".idea": policy.FoundLink}},
+		"nor below .git": {files: map[string]string{".git/HEAD": "", ".git/hooks": "-> " + outside, ".git/info": "-> " + outside, ".git/modules": "-> " + outside, ".git/worktrees": "-> " + outside},
+			found: map[string]string{".git": policy.FoundDir, ".git/hooks": policy.FoundLink, ".git/info": policy.FoundLink}, repos: ".git"},
+		"submodules": {files: map[string]string{".git/modules/a/HEAD": "", ".git/modules/lib/b/config": "", ".git/modules/a/modules/c/HEAD": "", ".git/modules/none/": "", ".git/worktrees/w/gitdir": ""},
+			found: map[string]string{".git": policy.FoundDir, ".git/modules": policy.FoundDir, ".git/modules/a": policy.FoundDir, ".git/modules/lib": policy.FoundDir, ".git/modules/lib/b": policy.FoundDir,
+				".git/modules/lib/b/config": policy.FoundFile, ".git/modules/a/modules": policy.FoundDir, ".git/modules/a/modules/c": policy.FoundDir,
+				".git/worktrees": policy.FoundDir, ".git/worktrees/w": policy.FoundDir, ".git/worktrees/w/gitdir": policy.FoundFile},
+			repos: ".git .git/modules/a .git/modules/a/modules/c .git/modules/lib/b", worktrees: ".git/worktrees/w"},
+		"too many": {files: many, found: map[string]string{".git": policy.FoundDir, ".git/modules": policy.FoundDir, ".git/worktrees": policy.FoundDir},
+			repos: ".git", whole: ".git/modules .git/worktrees"},
+		"too deep": {files: deep, found: map[string]string{".git": policy.FoundDir, ".git/modules": policy.FoundDir}, repos: ".git", whole: ".git/modules"},
+		"a bare repository in the project": {files: map[string]string{".git": "gitdir: ./.bare\n", ".bare/HEAD": "", ".bare/hooks/": ""},
+			found: map[string]string{".git": policy.FoundFile, ".bare": policy.FoundDir, ".bare/hooks": policy.FoundDir}, repos: ".bare"},
+		"a .git that makes no sense": {files: map[string]string{".git": strings.Repeat("x", 1<<20)}, found: map[string]string{".git": policy.FoundFile}, note: "git can't read"},
+	} {
+		dir := real(t)
+		plant(t, dir, c.files)
+		p, err := Look(dir, c.unprotect)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got, want := fmt.Sprint(p.Tree.Found), fmt.Sprint(c.found); got != want {
+			t.Errorf("%s: found %s\nand not %s", name, got, want)
+		}
+		for _, l := range []struct {
+			got  []string
+			want string
+		}{{p.Tree.Repos, c.repos}, {p.Tree.Worktrees, c.worktrees}, {p.Tree.Whole, c.whole}} {
+			if got := strings.Join(l.got, " "); got != l.want {
+				t.Errorf("%s: %q and not %q", name, got, l.want)
+			}
+		}
+		if !strings.Contains(p.Note, c.note) || (p.Note == "") != (c.note == "") {
+			t.Errorf("%s: note %q", name, p.Note)
+		}
+	}
+}
+
+// A .git file is followed where the repository says the same of it, and nowhere
+// else.
+func TestLookAtWorktree(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(main, project string) map[string]string // of files in main
+		note   string
+	}{
+		"a worktree": {nil, ""},
+		"with relative paths": {func(_, _ string) map[string]string {
+			return map[string]string{"worktrees/fix/gitdir": "../../../../project/.git\n"}
+		}, ""},
+		"no way back": {func(_, _ string) map[string]string {
+			return map[string]string{"worktrees/fix/gitdir": "-> /nonexistent"}
+		}, "does not say whose it is"},
+		"a way back elsewhere": {func(main, _ string) map[string]string {
+			return map[string]string{"worktrees/fix/gitdir": main + "/.git\n"}
+		}, "another worktree"},
+		"a way back to a child": {func(_, project string) map[string]string {
+			return map[string]string{"worktrees/fix/gitdir": project + "/sub/.git\n"}
+		}, "another worktree"},
+		"another repository": {func(_, project string) map[string]string {
+			return map[string]string{"worktrees/fix/commondir": project + "\n"}
+		}, "names another repository"},
+		"a linked commondir": {func(_, _ string) map[string]string {
+			return map[string]string{"worktrees/fix/commondir": "-> ../../HEAD"}
+		}, "does not say what repository"},
+		"no repository": {func(_, _ string) map[string]string { return map[string]string{"HEAD": ""} }, "is not a repository's"},
+	} {
+		parent := real(t)
+		main, project := filepath.Join(parent, "main/.git"), filepath.Join(parent, "project")
+		plant(t, project, map[string]string{".git": "gitdir: " + main + "/worktrees/fix\n", "sub/": ""})
+		files := map[string]string{"HEAD": "ref: x\n", "objects/": "", "hooks/": "", "config": "", "modules/m/HEAD": "", "worktrees/other/HEAD": "",
+			"worktrees/fix/gitdir": project + "/.git\n", "worktrees/fix/commondir": "../..\n", "worktrees/fix/HEAD": ""}
+		if c.change != nil {
+			for k, v := range c.change(main, project) {
+				files[k] = v
+				if k == "HEAD" {
+					delete(files, k)
+				}
+			}
+		}
+		plant(t, main, files)
+		p, err := Look(project, []string{".git/hooks/x"})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if !strings.Contains(p.Note, c.note) || (p.Note == "") != (c.note == "") || (p.Git == nil) != (c.note != "") {
+			t.Errorf("%s: %q, %+v", name, p.Note, p.Git)
+		}
+		if p.Git != nil && (p.Git.Root != main || p.Git.Own != "worktrees/fix" || strings.Join(p.Git.Repos, " ") != "modules/m" || p.Git.Found["worktrees/fix"] != policy.FoundDir || p.Git.Found["worktrees/other"] != "") {
+			t.Errorf("%s: %+v", name, p.Git)
+		}
+	}
+}
+
+// project is a Hold of a project that has files, when a command has begun.
+func project(t *testing.T, files map[string]string) (string, *Hold) {
+	t.Helper()
+	dir := real(t)
+	plant(t, dir, files)
+	p, err := Look(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pol, err := policy.Resolve(policy.Input{
+		Facts:   policy.Facts{Project: dir, RuntimeDir: "/run/x", Tree: p.Tree, Git: p.Git},
+		Runtime: policy.RuntimePodman, Command: []string{"true"}, Net: policy.NetNone,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := Open(pol, spec.Bind{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	list, err := h.Claims(nil)
+	if err == nil {
+		_, err = h.Make(list)
+	}
+	if err == nil {
+		_, err = h.Binds()
+	}
+	time.Sleep(2 * slack)
+	if err == nil {
+		err = h.Begin()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir, h
+}
+
+func TestDifferences(t *testing.T) {
+	dir, h := project(t, map[string]string{".git/HEAD": "", ".git/config": "a", ".git/hooks/x": "", ".npmrc": "a", ".claude": "-> a", ".cursor": "-> a"})
+	if got := h.Differences(); len(got) > 0 {
+		t.Fatalf("nothing changed: %v", got)
+	}
+	time.Sleep(2 * slack)
+	for _, err := range []error{
+		os.WriteFile(filepath.Join(dir, "new"), []byte("a"), 0o644),
+		os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, ".git/config")), // as git does
+		os.WriteFile(filepath.Join(dir, ".npmrc"), []byte("b"), 0o644),
+		os.Chtimes(filepath.Join(dir, ".npmrc"), time.Unix(1, 0), time.Unix(1, 0)),
+		os.Remove(filepath.Join(dir, ".claude")),
+		os.Symlink("a", filepath.Join(dir, ".claude")),
+		os.Remove(filepath.Join(dir, ".vscode")),
+		os.WriteFile(filepath.Join(dir, ".git/HEAD"), []byte("free"), 0o644),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	for _, c := range h.Differences() {
+		got = append(got, c.Path+": "+c.What)
+	}
+	slices.Sort(got)
+	want := []string{".claude: " + WhatUnheld, ".git/config: " + WhatReplaced, ".npmrc: " + WhatProtected, ".vscode: " + WhatReplaced}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
+// The walk ends, however large or odd a tree is, and says when it has not seen all.
+func TestWalkIsBounded(t *testing.T) {
+	dir, h := project(t, nil)
+	for i := range maxChanges + 10 {
+		plant(t, dir, map[string]string{fmt.Sprintf("d%d/Makefile", i): ""})
+	}
+	found := h.Look()
+	if len(found.Changes) != maxChanges || found.More != 10 || found.Partly {
+		t.Errorf("%d, %d, %v", len(found.Changes), found.More, found.Partly)
+	}
+
+	dir, h = project(t, nil)
+	fd, err := unix.Open(dir, unix.O_DIRECTORY, 0)
+	for range 100 { // far beyond the longest path that a call takes
+		name := strings.Repeat("d", 200)
+		if err == nil {
+			err = unix.Mkdirat(fd, name, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, nerr := unix.Openat(fd, name, unix.O_DIRECTORY, 0)
+		unix.Close(fd)
+		fd, err = next, nerr
+	}
+	unix.Close(fd)
+	plant(t, dir, map[string]string{"Makefile": "", "loop": "-> .", "shut/": "", "a/b": "-> ../.."})
+	if err := os.Chmod(filepath.Join(dir, "shut"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if found := h.Look(); len(found.Changes) != 1 || !found.Partly {
+		t.Errorf("%+v", found)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What Remove takes away is what was made, and nothing else.
+func TestRemove(t *testing.T) {
+	dir := real(t)
+	plant(t, dir, map[string]string{"d/": "", "full/x": "", "f": "", "g": "x"})
+	of := func(name string, file bool) store.Placeholder {
+		fd, err := unix.Open(filepath.Join(dir, name), unix.O_PATH, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		s, err := look(fd, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return store.Placeholder{Root: dir, Path: name, File: file, Dev: s.dev, Ino: s.ino, Born: s.born}
+	}
+	full, d, f, g := of("full", false), of("d", false), of("f", true), of("g", true)
+	other := d
+	other.Ino++
+	for _, p := range []store.Placeholder{other, full, g, {Root: filepath.Join(dir, "gone"), Path: "x"}} {
+		if err := Remove(p); err != nil {
+			t.Errorf("%s: %v", p.Path, err)
+		}
+	}
+	names := func() string {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []string
+		for _, e := range entries {
+			out = append(out, e.Name())
+		}
+		return strings.Join(out, " ")
+	}
+	if got := names(); got != "d f full g" {
+		t.Errorf("left: %s", got)
+	}
+	for range 2 { // what is gone is no error
+		for _, p := range []store.Placeholder{d, f} {
+			if err := Remove(p); err != nil {
+				t.Errorf("%s: %v", p.Path, err)
+			}
+		}
+	}
+	if got := names(); got != "full g" {
+		t.Errorf("left: %s", got)
+	}
+}
+
+// A link is followed on the way to the project, and not in it.
+func TestOpenDir(t *testing.T) {
+	outside, project := real(t), real(t)
+	plant(t, project, map[string]string{"a/b/": "", "out": "-> " + outside, "a/up": "-> ..", "a/self": "-> " + project})
+	plant(t, outside, map[string]string{"link": "-> " + project, "x/": "", "y": "-> x"})
+	for dir, want := range map[string]bool{
+		project: true, project + "/": true, project + "/a/b": true, outside + "/link/a/b": true, outside + "/link": true, project + "/a/../a": true,
+		outside + "/y":   true, // no project on the way
+		project + "/out": false, project + "/out/x": false, project + "/a/up/a": false, project + "/a/self": false, outside + "/link/out": false, project + "/none": false,
+	} {
+		fd, err := OpenDir(dir, project)
+		if (err == nil) != want {
+			t.Errorf("%s: %v", dir, err)
+		}
+		if err == nil {
+			unix.Close(fd)
+		}
+	}
+}
