@@ -1,3 +1,5 @@
+// The tests, each given the way to make a project and to run ai-sandbox in it.
+
 package guarded
 
 import (
