@@ -478,7 +478,7 @@ ls ` + repo + ` ` + other + ` 2>&1; cat ` + repo + `/secret 2>&1
 for p in hooks/x worktrees/x worktrees/other/x worktrees/other/HEAD worktrees/fix/gitdir worktrees/fix/commondir worktrees/fix/config.worktree config commondir info/attributes; do
 	echo evil 2>/dev/null >` + gitDir + `/$p && echo PLANTED $p
 done
-mv ` + gitDir + `/worktrees/fix ` + gitDir + `/x 2>/dev/null && echo MOVED; mv .git x 2>/dev/null && echo MOVED; echo x 2>/dev/null >.git && echo PLANTED .git
+mv .git x 2>/dev/null && echo MOVED; echo x 2>/dev/null >.git && echo PLANTED .git
 git branch inside; echo branch $?; git config a.b c 2>&1; true`
 	out, errOut := b.ok(t, net("--", "sh", "-c", script)...)
 	if !mirrored {

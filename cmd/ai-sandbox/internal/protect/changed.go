@@ -110,7 +110,7 @@ func whatOf(name string) string {
 const (
 	maxChanges = 100
 	maxEntries = 100_000
-	walkTime   = 60 * time.Millisecond
+	walkTime   = 200 * time.Millisecond
 	chunk      = 1024
 )
 
@@ -133,17 +133,24 @@ func (h *Hold) Look() Findings {
 	for _, c := range h.Differences() {
 		w.found(c.Path, c.What)
 	}
-	// Directories nearer to the top come first: when time is up, it's the deepest
-	// that nobody has looked at.
+	// What is obeyed as a whole comes first, then directories nearer to the top: when
+	// time is up, it's the deepest that nobody has looked at.
 	for _, r := range h.roots {
-		w.queue = append(w.queue, place{root: r, path: ".", git: r.git})
+		w.add(place{root: r, path: ".", git: r.git})
 	}
-	for len(w.queue) > 0 && !w.over() {
-		next := w.queue[0]
-		w.queue = w.queue[1:]
+	for !w.over() {
+		q := &w.queue
+		if len(w.first) > 0 {
+			q = &w.first
+		}
+		if len(*q) == 0 {
+			break
+		}
+		next := (*q)[0]
+		*q = (*q)[1:]
 		w.dir(next)
 	}
-	if len(w.queue) > 0 {
+	if len(w.first)+len(w.queue) > 0 {
 		w.Partly = true
 	}
 	slices.SortStableFunc(w.Changes, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
@@ -163,8 +170,17 @@ type walk struct {
 	since   int64
 	until   time.Time
 	entries int
+	first   []place
 	queue   []place
 	seen    map[string]bool
+}
+
+func (w *walk) add(p place) {
+	if p.git || p.what != "" {
+		w.first = append(w.first, p)
+	} else {
+		w.queue = append(w.queue, p)
+	}
 }
 
 func (w *walk) over() bool { return w.entries > maxEntries || time.Now().After(w.until) }
@@ -247,7 +263,7 @@ func (w *walk) entry(dir int, at place, e os.DirEntry) {
 			if e.IsDir() {
 				// The name of a submodule may have slashes: its directory is known by
 				// what is in it.
-				w.queue = append(w.queue, place{root: at.root, path: p, git: name != "modules"})
+				w.add(place{root: at.root, path: p, git: name != "modules"})
 				return
 			}
 		case "attributes", "commondir", "gitdir", "alternates":
@@ -255,12 +271,12 @@ func (w *walk) entry(dir int, at place, e os.DirEntry) {
 		case "rebase-merge", "rebase-apply", "sequencer":
 			what = whatGit // commands for "git rebase --continue"
 		case "objects":
-			w.queue = append(w.queue, place{root: at.root, path: path.Join(p, "info"), git: true})
+			w.add(place{root: at.root, path: path.Join(p, "info"), git: true})
 			return
 		default:
 			if e.IsDir() { // objects and branches are never run
 				if path.Base(at.path) == "worktrees" {
-					w.queue = append(w.queue, place{root: at.root, path: p, git: true})
+					w.add(place{root: at.root, path: p, git: true})
 				}
 				return
 			}
@@ -278,9 +294,9 @@ func (w *walk) entry(dir int, at place, e os.DirEntry) {
 				w.found(at.root.shown(p), whatProgram)
 			}
 		case name == ".git":
-			w.queue = append(w.queue, place{root: at.root, path: p, git: true})
+			w.add(place{root: at.root, path: p, git: true})
 		default:
-			w.queue = append(w.queue, place{root: at.root, path: p, what: what})
+			w.add(place{root: at.root, path: p, what: what})
 		}
 		return
 	}
