@@ -184,6 +184,28 @@ func (p protection) over(mounts []Mount) []Mount {
 	return slices.Insert(mounts, i, p.mounts...)
 }
 
+// reachedAgain names the writable mounts by which something protected can be
+// changed all the same.
+func reachedAgain(mounts []Mount) []string {
+	var out []string
+	for _, m := range mounts {
+		switch {
+		case m.Kind != KindBind, m.ReadOnly, m.Why == WhyProject, m.Why == WhyGitDir, m.Why == WhyHeld:
+			continue
+		}
+		var paths []string
+		for _, p := range mounts {
+			if p.Why == WhyProtected && (m.Source == "/" || p.Source == m.Source || strings.HasPrefix(p.Source, m.Source+"/") || strings.HasPrefix(m.Source, p.Source+"/")) {
+				paths = append(paths, Quote(p.Source))
+			}
+		}
+		if len(paths) > 0 {
+			out = append(out, fmt.Sprintf("NOT HELD: the mount at %s is writable and leads to what is protected in the project: %s", Quote(m.Target), strings.Join(paths, ", ")))
+		}
+	}
+	return out
+}
+
 // unseen says why a host directory can't be mounted at its own path, or "".
 func unseen(dir string, local bool) string {
 	if err := checkProjectPath(dir, local); err != nil {

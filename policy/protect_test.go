@@ -264,3 +264,29 @@ func TestUnprotect(t *testing.T) {
 		}
 	}
 }
+
+// A writable mount that leads to something protected another way is named.
+func TestReachedAgain(t *testing.T) {
+	for source, want := range map[string]string{
+		"/home/dev/work/shop/.git":           "/home/dev/work/shop/.git/commondir, .*/\\.git/modules/lib/foo/info, .*",
+		"/home/dev/work/shop/.git/hooks":     "/home/dev/work/shop/.git/hooks",
+		"/home/dev/work/shop/.claude/agents": "/home/dev/work/shop/.claude",
+		"/home/dev/work":                     "/home/dev/work/shop/.ai-sandbox, .*",
+		"/home/dev/work/shop/src":            "",
+		"/home/dev/work/sho":                 "",
+	} {
+		for _, readOnly := range []bool{false, true} {
+			in := repository()
+			in.Binds = []Mount{{Kind: KindBind, Source: source, Target: "/other", ReadOnly: readOnly, Why: "more"}}
+			p, err := Resolve(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := strings.Join(p.Loud(), "\n")
+			said := regexp.MustCompile("^NOT HELD: the mount at /other is writable and leads to what is protected in the project: " + want + "$").MatchString(all)
+			if said != (want != "" && !readOnly) || !said && all != "" {
+				t.Errorf("%s, read-only %v: %q", source, readOnly, all)
+			}
+		}
+	}
+}
