@@ -25,6 +25,8 @@ const (
 	FoundFile  = "file"
 	FoundLink  = "symbolic link"
 	FoundOther = "special file"
+	// FoundShut is nothing, where nobody but another user can make anything.
+	FoundShut = "nothing, in a directory of another user"
 )
 
 // A Tree is a directory with protected paths in it, as the host saw it. Paths are
@@ -302,6 +304,7 @@ func (c *cover) step(step string, last, readOnly bool) bool {
 		return dir
 	case !c.liesInWritable(step) && (!last || readOnly):
 		return dir // it is read-only already
+	case what == FoundShut:
 	case what == FoundLink || what == FoundOther:
 		c.writable[step] = false
 		c.unheld = append(c.unheld, path.Join(c.Root, step))

@@ -68,6 +68,8 @@ func TestProtected(t *testing.T) {
 	readOnlyTree.ReadOnly = true
 	empty := plain()
 	empty.Facts.Tree.Found = map[string]string{".git": FoundEmpty}
+	shut := plain()
+	shut.Facts.Tree.Found = map[string]string{".git": FoundDir, ".git/hooks": FoundShut, ".git/config": FoundFile, ".git/config.worktree": FoundShut, ".git/commondir": FoundShut, ".git/info": FoundShut}
 	many := repository()
 	many.Facts.Tree.Repos, many.Facts.Tree.Whole = []string{".git"}, []string{".git/modules"}
 	hidden := worktree()
@@ -132,6 +134,7 @@ ro .mcp.json (directory)
 ro .npmrc
 ro .pre-commit-config.yaml (directory)
 ro .vscode (directory)`},
+		"a .git of another user": {in: shut, want: others + "rw .git\nro .git/config\n" + last},
 		// Another session's placeholder is one: nothing may be made in it.
 		"an empty .git": {in: empty, want: others + "ro .git\n" + last},
 		"a worktree": {in: worktree(), want: others + "ro .git\n" + last + `

@@ -200,7 +200,7 @@ func (h *Hold) Make(list []store.Placeholder) ([]store.Placeholder, error) {
 				continue
 			}
 			if err != nil {
-				return append(out, p), fmt.Errorf("make a placeholder for %s: %w", policy.Quote(p.Path), err)
+				return append(out, p), fmt.Errorf("make a placeholder for %s, which is protected: %w; use --fs ro where nothing can be written, or --unprotect", policy.Quote(p.Path), err)
 			}
 			p.Dev, p.Ino, p.Born = s.dev, s.ino, s.born
 		}

@@ -138,6 +138,9 @@ func (t *tree) find(paths []string) error {
 						what = policy.FoundEmpty
 					}
 				}
+				if what == "" && t.shut(path.Dir(step)) {
+					what = policy.FoundShut
+				}
 				if what != "" {
 					t.Found[step] = what
 				}
@@ -148,6 +151,18 @@ func (t *tree) find(paths []string) error {
 		}
 	}
 	return nil
+}
+
+// shut tells whether nothing can be made in a directory by this user, and so by a
+// command inside: it belongs to another one and is not writable.
+func (t *tree) shut(dir string) bool {
+	fd, err := openBeneath(t.fd, dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return false // the start tells
+	}
+	defer unix.Close(fd)
+	s, err := look(fd, "")
+	return err == nil && int(s.uid) != os.Geteuid() && errors.Is(unix.Faccessat(fd, ".", unix.W_OK, unix.AT_EACCESS), unix.EACCES)
 }
 
 // names lists a directory, and the directories in it, up to limit names.
@@ -264,6 +279,13 @@ func Look(project string, unprotect []string) (Project, error) {
 	if err != nil {
 		return out, err
 	}
+	if bare, err := t.bare(); err != nil {
+		return out, err
+	} else if bare {
+		if err := t.repo("."); err != nil {
+			return out, err
+		}
+	}
 	switch dot {
 	case policy.FoundDir:
 		err = t.repo(".git")
@@ -278,6 +300,16 @@ func Look(project string, unprotect []string) (Project, error) {
 	}
 	out.Tree = t.Tree
 	return out, nil
+}
+
+// bare tells whether the project is a git directory itself.
+func (t *tree) bare() (bool, error) {
+	for _, name := range []string{"HEAD", "objects", "refs"} {
+		if what, err := t.kind(name); what == "" || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // local are those of the paths that can be looked at below a directory.

@@ -85,6 +85,8 @@ func TestLook(t *testing.T) {
 		"too deep": {files: deep, found: map[string]string{".git": policy.FoundDir, ".git/modules": policy.FoundDir}, repos: ".git", whole: ".git/modules"},
 		"a bare repository in the project": {files: map[string]string{".git": "gitdir: ./.bare\n", ".bare/HEAD": "", ".bare/hooks/": ""},
 			found: map[string]string{".git": policy.FoundFile, ".bare": policy.FoundDir, ".bare/hooks": policy.FoundDir}, repos: ".bare"},
+		"a bare repository": {files: map[string]string{"HEAD": "", "objects/": "", "refs/": "", "hooks/x": "", "config": ""},
+			found: map[string]string{"hooks": policy.FoundDir, "config": policy.FoundFile}, repos: "."},
 		"a .git that makes no sense": {files: map[string]string{".git": strings.Repeat("x", 1<<20)}, found: map[string]string{".git": policy.FoundFile}, note: "git can't read"},
 	} {
 		dir := real(t)
