@@ -410,22 +410,22 @@ func (d *Difference) net(a, b Net) {
 	n := len(d.More) + len(d.Less)
 	for _, e := range b.Allow {
 		if !letsThrough(listedA, e) {
-			d.more("allow %s %s", e, strings.Join(describe(e, false), " "))
+			d.more("allow %s %s", Quote(e.String()), strings.Join(describe(e, false), " "))
 		}
 	}
 	for _, e := range b.AllowPrivate {
 		if !letsThrough(a.AllowPrivate, e) {
-			d.more("allow_private %s %s", e, strings.Join(describe(e, true), " "))
+			d.more("allow_private %s %s", Quote(e.String()), strings.Join(describe(e, true), " "))
 		}
 	}
 	for _, e := range a.Allow {
 		if !letsThrough(listedB, e) {
-			d.less("no allow %s %s", e, strings.Join(describe(e, false), " "))
+			d.less("no allow %s %s", Quote(e.String()), strings.Join(describe(e, false), " "))
 		}
 	}
 	for _, e := range a.AllowPrivate {
 		if !letsThrough(b.AllowPrivate, e) {
-			d.less("no allow_private %s %s", e, strings.Join(describe(e, true), " "))
+			d.less("no allow_private %s %s", Quote(e.String()), strings.Join(describe(e, true), " "))
 		}
 	}
 	if len(d.More)+len(d.Less) == n && !(slices.Equal(a.Allow, b.Allow) && slices.Equal(a.AllowPrivate, b.AllowPrivate)) {

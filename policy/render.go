@@ -15,13 +15,17 @@ import (
 )
 
 // JSON renders the policy with its schema version.
-func (p Policy) JSON() ([]byte, error) {
+func (p Policy) JSON() ([]byte, error) { return RenderJSON(p) }
+
+// RenderJSON is a value as JSON that may go to a terminal: indented, and with
+// everything escaped that is not printable.
+func RenderJSON(v any) ([]byte, error) {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false) // <gate-port> stays readable
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(p); err != nil {
-		return nil, fmt.Errorf("render policy: %w", err)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("render as JSON: %w", err)
 	}
 	return printableJSON(b.String()), nil
 }
@@ -104,8 +108,8 @@ func (b *page) words(col, first int, words []string) {
 	b.WriteString("\n")
 }
 
-// text is field for a sentence of ours.
-func (b *page) text(label, s string) { b.field(label, strings.Fields(s)...) }
+// text is field for a sentence. What it has from elsewhere is escaped.
+func (b *page) text(label, s string) { b.field(label, strings.Fields(Printable(s))...) }
 
 // loud begin those of Policy.Unusual that a run says again when it starts.
 var loud = []string{"HOST NETWORK", "HARNESS HOME", "LAN-FACING", "NOT HELD", "GIT"}
@@ -206,7 +210,7 @@ func (b *page) home(h Home) {
 		b.field("  link", Quote(l.Path), "->", Quote(l.To))
 	}
 	for _, f := range h.Seeds {
-		b.field("  file", Quote(f.Path), "sha256:"+f.ContentSHA256[:min(12, len(f.ContentSHA256))], "(where nothing is)")
+		b.field("  file", Quote(f.Path), Quote("sha256:"+f.ContentSHA256[:min(12, len(f.ContentSHA256))]), "(where nothing is)")
 	}
 }
 
@@ -248,7 +252,7 @@ func (m Mount) words() (label string, words []string) {
 	case KindTmpfs:
 		words = append(words, fmt.Sprintf("%d MiB,", m.SizeBytes>>20), "mode", Quote(m.Mode))
 	case KindFile:
-		words = append(words, "sha256:"+m.ContentSHA256[:min(12, len(m.ContentSHA256))])
+		words = append(words, Quote("sha256:"+m.ContentSHA256[:min(12, len(m.ContentSHA256))]))
 	case KindProgram, KindProc, KindDev, KindSys:
 	case KindBind:
 		if m.Source == m.Target { // the machine's own, at its own place
@@ -262,9 +266,9 @@ func (m Mount) words() (label string, words []string) {
 		words = append(words, "(SELinux label z)")
 	}
 	if m.Why != "" && m.Why != m.Kind {
-		words = append(words, strings.Fields("("+m.Why+")")...)
+		words = append(words, strings.Fields("("+Printable(m.Why)+")")...)
 	}
-	return mode + " " + m.Kind, words
+	return mode + " " + Quote(m.Kind), words
 }
 
 // placeholders quotes a string but for the angle brackets of a placeholder.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -253,6 +254,9 @@ func (b *answer) path(at string) error {
 		for _, m := range p.UnderHost(real) {
 			b.line("  of what is below it, this is: %s", m.Line())
 		}
+	}
+	if _, err := os.Lstat(real); errors.Is(err, fs.ErrNotExist) && len(places) > 0 {
+		b.line("  nothing is there now")
 	}
 	// The path as it was written, for whoever means one inside.
 	in := p.Inside(at)

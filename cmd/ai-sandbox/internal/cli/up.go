@@ -5,7 +5,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -171,11 +170,11 @@ func capabilities(c backend.Capabilities) string {
 }
 
 func printJSON(w io.Writer, v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
+	text, err := policy.RenderJSON(v)
 	if err != nil {
-		return fmt.Errorf("render as JSON: %w", err)
+		return err
 	}
-	if _, err := w.Write(append(text, '\n')); err != nil {
+	if _, err := w.Write(text); err != nil {
 		return fmt.Errorf("write to standard output: %w", err)
 	}
 	return nil

@@ -6,6 +6,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sort"
 	"strconv"
@@ -69,7 +70,8 @@ func dryRun(r cli.RunRequest) ([]cli.Section, error) {
 	sandbox, gateSpec, err := podman.Preview(backend.Sandbox{
 		Name: "aisb-" + policy.SessionPlaceholder, Session: policy.SessionPlaceholder,
 		Image: p.Image.RecordedID, Policy: p, ControlDir: controlDir(p),
-	}, previewGate(p))
+		TTY: onTerminal(r),
+	}, previewGate(r))
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +88,7 @@ func dryRunLocal(r cli.RunRequest) ([]cli.Section, error) {
 	p := r.Policy
 	text, err := local.Preview(backend.Sandbox{
 		Name: "aisb-" + policy.SessionPlaceholder, Session: policy.SessionPlaceholder, Policy: p, ControlDir: controlDir(p),
+		TTY: onTerminal(r),
 	})
 	if err != nil {
 		return nil, err
@@ -94,16 +97,18 @@ func dryRunLocal(r cli.RunRequest) ([]cli.Section, error) {
 	if p.Net.Engine != policy.EngineSquid {
 		return out, nil
 	}
-	out = append(out, cli.Section{Title: "bwrap command line of the gate", Text: local.PreviewGate(previewGate(p), host.SystemMounts())})
+	out = append(out, cli.Section{Title: "bwrap command line of the gate", Text: local.PreviewGate(previewGate(r), host.SystemMounts())})
 	return squidFiles(out, p)
 }
 
-// previewGate is the session's own squid gate.
-func previewGate(p policy.Policy) backend.Gate {
-	const dir = "<runtime>/<session>/gate-0/"
+// previewGate is the session's own squid gate, as its first try makes it.
+func previewGate(r cli.RunRequest) backend.Gate {
+	p := r.Policy
+	conf := filepath.Join(filepath.Dir(controlDir(p)), session.FirstGate)
 	g := backend.Gate{
 		Name: "aisb-gate-" + policy.SessionPlaceholder, Session: policy.SessionPlaceholder,
-		ConfigDir: dir + "conf", LogDir: "<state>/sessions/<session>/gate-0/log", ControlDir: dir + "ctl",
+		ConfigDir: filepath.Join(conf, "conf"), ControlDir: filepath.Join(conf, "ctl"),
+		LogDir: filepath.Join(r.Facts.Dirs.State, "sessions", policy.SessionPlaceholder, session.FirstGate, "log"),
 	}
 	if p.Image != nil {
 		g.Image = p.Image.GateID
@@ -138,6 +143,12 @@ func controlDir(p policy.Policy) string {
 		}
 	}
 	return ""
+}
+
+// onTerminal tells whether the run would be on a terminal, were it started as this.
+func onTerminal(r cli.RunRequest) bool {
+	out, ok := r.Out.(*os.File)
+	return ok && isTerminal(r.In, out)
 }
 
 // doctor asks podman's service, and looks at what was recorded of the images.

@@ -21,10 +21,14 @@ type terminal struct {
 	resized chan os.Signal
 }
 
-// openTerminal returns nil unless both ends are a terminal, as podman run -t
-// needs it.
+// isTerminal tells whether both ends are one, as podman run -t needs it.
+func isTerminal(in, out *os.File) bool {
+	return in != nil && out != nil && term.IsTerminal(int(in.Fd())) && term.IsTerminal(int(out.Fd()))
+}
+
+// openTerminal returns nil unless both ends are a terminal.
 func openTerminal(in, out *os.File) *terminal {
-	if in == nil || out == nil || !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
+	if !isTerminal(in, out) {
 		return nil
 	}
 	t := &terminal{in: in, out: out, resized: make(chan os.Signal, 1)}

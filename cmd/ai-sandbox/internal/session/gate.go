@@ -246,8 +246,8 @@ type place struct {
 // gateTry names the directory of a try.
 func gateTry(n int) string { return fmt.Sprintf("gate-%d", n) }
 
-// firstGate is the only one of a session's own gate.
-var firstGate = gateTry(0)
+// FirstGate is the only one of a session's own gate.
+var FirstGate = gateTry(0)
 
 func (p place) sub(name string) place {
 	return place{filepath.Join(p.conf, name), filepath.Join(p.log, name), p.taken}

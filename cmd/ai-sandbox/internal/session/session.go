@@ -396,7 +396,7 @@ func (r *run) start(ctx context.Context, b backend.Sandbox) (*started, error) {
 		var wg sync.WaitGroup
 		errs := make([]error, 3)
 		// The gate's half a hundred files are not needed any more, either.
-		files := func() error { return os.RemoveAll(filepath.Join(r.m.RuntimeDir, r.id, firstGate)) }
+		files := func() error { return os.RemoveAll(filepath.Join(r.m.RuntimeDir, r.id, FirstGate)) }
 		for i, end := range []func() error{boxUndo.run, r.endGate, files} {
 			wg.Go(func() { errs[i] = end() })
 		}

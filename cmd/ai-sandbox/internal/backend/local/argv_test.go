@@ -36,6 +36,15 @@ func golden(t *testing.T, name, got string) {
 // sandbox is one of a policy that policy itself makes.
 func sandbox(t *testing.T, change func(*policy.Input)) backend.Sandbox {
 	t.Helper()
+	b, err := trySandbox(change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// trySandbox is sandbox for what may be refused.
+func trySandbox(change func(*policy.Input)) (backend.Sandbox, error) {
 	in := policy.Input{
 		Runtime: policy.RuntimeLocal, Command: []string{"claude"},
 		Limits: policy.LimitInputs{Disk: policy.LimitInput{Text: "3g"}},
@@ -54,9 +63,9 @@ func sandbox(t *testing.T, change func(*policy.Input)) backend.Sandbox {
 	change(&in)
 	p, err := policy.Resolve(in)
 	if err != nil {
-		t.Fatal(err)
+		return backend.Sandbox{}, err
 	}
-	return backend.Sandbox{Name: "aisb-0123456789ab", Session: "0123456789ab", Policy: p.Filled("0123456789ab", 0), ControlDir: "/run/user/1001/ai-sandbox/0123456789ab/control"}
+	return backend.Sandbox{Name: "aisb-0123456789ab", Session: "0123456789ab", Policy: p.Filled("0123456789ab", 0), ControlDir: "/run/user/1001/ai-sandbox/0123456789ab/control"}, nil
 }
 
 var testFacts = facts{program: "/state/aisb-entrypoint", masks: []mask{{"/proc/acpi", true}, {"/proc/keys", false}}}

@@ -5,7 +5,6 @@
 package podman
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"syscall"
@@ -223,9 +222,9 @@ func Preview(b backend.Sandbox, g backend.Gate) (sandbox, gateSpecJSON string, e
 	}
 	var out [2]string
 	for i, v := range []*specgen.SpecGenerator{s, gateSpec(g)} {
-		j, err := json.MarshalIndent(v, "", "  ")
+		j, err := policy.RenderJSON(v)
 		if err != nil {
-			return "", "", fmt.Errorf("render the container's specification: %w", err)
+			return "", "", fmt.Errorf("show the container's specification: %w", err)
 		}
 		out[i] = string(j)
 	}
