@@ -356,11 +356,11 @@ func (m *Manager) WaitExit(ctx context.Context, id string) (Report, error) {
 		if err != nil {
 			return Report{}, fmt.Errorf("wait for sandbox %s: %w", id, err)
 		}
-		// Its last act was to write down how it ended.
-		if s, err = m.state(id); err != nil {
-			return Report{}, err
-		}
 	} else if !errors.Is(err, os.ErrNotExist) {
+		return Report{}, err
+	}
+	// Its last act was to write down how it ended, maybe since we looked.
+	if s, err = m.state(id); err != nil {
 		return Report{}, err
 	}
 	return s.report()
