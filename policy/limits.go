@@ -117,7 +117,7 @@ func parseSize(key, s string, least int64, why, like string) (int64, error) {
 		return 0, fmt.Errorf("%s %s is more than any machine has; write it as %s", key, Quote(s), like)
 	}
 	if n <<= shift; n < least {
-		return 0, fmt.Errorf("%s %s is too little: %s; the least is %s", key, Quote(s), why, size(least))
+		return 0, fmt.Errorf("%s %s is too little: %s; the least is %s", key, Quote(s), why, Size(least))
 	}
 	return n, nil
 }
@@ -283,11 +283,11 @@ type limitLine struct {
 
 func (l Limits) lines() []limitLine {
 	return []limitLine{
-		{"memory", size(l.MemoryBytes.Value), "of memory", l.MemoryBytes},
+		{"memory", Size(l.MemoryBytes.Value), "of memory", l.MemoryBytes},
 		{"cpus", strconv.FormatFloat(float64(l.CPUsMilli.Value)/1000, 'f', -1, 64), "processors", l.CPUsMilli},
 		{"pids", strconv.FormatInt(l.Pids.Value, 10), "processes and threads", l.Pids},
 		{"time", (time.Duration(l.TimeSeconds.Value) * time.Second).String(), "of time", l.TimeSeconds},
-		{"disk", size(l.DiskBytes.Value), "of temporary files", l.DiskBytes},
+		{"disk", Size(l.DiskBytes.Value), "of temporary files", l.DiskBytes},
 	}
 }
 
@@ -308,7 +308,7 @@ func (b *page) limits(l Limits) {
 				words += ", then SIGTERM"
 			case s.l.By == ByTmpfs:
 				tmp, varTmp := tmpSizes(s.l.Value)
-				words += fmt.Sprintf(": %s for /tmp and %s for /var/tmp", size(tmp), size(varTmp))
+				words += fmt.Sprintf(": %s for /tmp and %s for /var/tmp", Size(tmp), Size(varTmp))
 			default:
 				words += ", held by the kernel (" + s.l.By + ")"
 			}
@@ -317,8 +317,8 @@ func (b *page) limits(l Limits) {
 	}
 }
 
-// size is a number of bytes in the largest unit that shows it exactly.
-func size(n int64) string {
+// Size is a number of bytes in the largest unit that shows it exactly.
+func Size(n int64) string {
 	for _, u := range []struct {
 		shift int
 		name  string

@@ -60,6 +60,8 @@ func main() {
 		calls()
 	case "ptrace": // leaves PID 1 stopped where it works
 		fmt.Println("ptrace-pid1", unix.PtraceAttach(1))
+	case "alloc", "fork", "spin", "fill":
+		use(os.Args[1], args)
 	case "beat":
 		beat(args[0], args[1])
 	case "fds":

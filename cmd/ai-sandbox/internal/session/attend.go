@@ -61,7 +61,7 @@ func (r *run) attend(ctx context.Context, up *started, late os.Signal) error {
 				return limit.blame(&r.report, err)
 			case !ok:
 				r.report.EndedBy = EndedByLoss
-				return errors.New("the sandbox was killed from outside")
+				return killed(r.req.Policy.Limits)
 			}
 		case err := <-attached:
 			attached = nil

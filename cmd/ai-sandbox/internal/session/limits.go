@@ -3,6 +3,7 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -49,4 +50,13 @@ func (l *timeLimit) blame(rep *Report, err error) error {
 	rep.EndedBy, rep.ExitCode = EndedByTime, ExitTime
 	rep.Reason = fmt.Sprintf("the limit of time, %s, was reached, and the command was %s", l.after, how)
 	return nil
+}
+
+// killed is the error of a sandbox whose first process is gone without a word.
+// Files on a tmpfs stay in its memory when the kernel has killed all the others.
+func killed(l policy.Limits) error {
+	if n := l.MemoryBytes.Held(policy.ByCgroup); n != 0 {
+		return fmt.Errorf("the sandbox was killed: its memory of %s was full, where files in /tmp count, or somebody has killed it; raise --memory, or lower --disk", policy.Size(n))
+	}
+	return errors.New("the sandbox was killed from outside")
 }

@@ -17,8 +17,8 @@ import (
 // says append = false, or it would be added to an earlier file's that says
 // append = true (containers.conf(5), "Appending to string arrays").
 //
-// What bounds a container stays the user's: default_ulimits, pids_limit,
-// oom_score_adj and cgroup_conf can only make it narrower.
+// What bounds a container stays the user's: default_ulimits, oom_score_adj and
+// cgroup_conf can only make it narrower. The number of processes is the policy's.
 const neutralConf = `# Written by ai-sandbox for the podman service that it starts: settings that would
 # change a sandbox behind its policy are as podman has them by itself.
 [containers]
