@@ -35,6 +35,7 @@ func goldenSpec(t *testing.T, b *box, kinds ...string) {
 				s = strings.NewReplacer("/state-"+b.token, "/state", b.dir, "<project>", id, "<session>", w.home, "<home>", os.Getenv("XDG_RUNTIME_DIR"), "<runtime>").Replace(s)
 				s = regexp.MustCompile(`[0-9a-f]{64}`).ReplaceAllString(s, "<id>")
 				s = regexp.MustCompile(`(localhost/ai-sandbox(?:-gate)?:)[0-9a-f]{12}`).ReplaceAllString(s, "$1<tag>")
+				s = regexp.MustCompile(`("org.opencontainers.image.version": ")[0-9a-f]{12}`).ReplaceAllString(s, "$1<tag>")
 				s = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+(Z|[+-]\d\d:\d\d)`).ReplaceAllString(s, "<time>")
 				return s
 			}
