@@ -166,9 +166,9 @@ func FuzzResolve(f *testing.F) {
 	})
 }
 
-// FuzzWorkdir: a project is mounted at its own path or at one place, and its own
+// FuzzProjectPath: a project is mounted at its own path or at one place, and its own
 // path hides nothing of the sandbox.
-func FuzzWorkdir(f *testing.F) {
+func FuzzProjectPath(f *testing.F) {
 	for _, s := range []string{"/home/dev/x", "/tmp/x", "/home/sandbox", "/usr", "/srv/a b", "/", "/home", "//x", "/proc/1", "/.."} {
 		f.Add(s)
 	}
