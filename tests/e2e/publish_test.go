@@ -260,6 +260,29 @@ func TestPublishedTwice(t *testing.T) {
 	}
 }
 
+// At ::1 a server is reached that listens at IPv6 addresses.
+func TestPublishedIPv6(t *testing.T) {
+	t.Parallel()
+	for name, flags := range ways {
+		t.Run(name, func(t *testing.T) {
+			b := newBox(t)
+			at := freePort(t)
+			l := b.start(t, slices.Concat(flags, []string{"--publish", "[::1]:" + at + ":5173", "--", "./probe", "serve", b.token, "[::]:5173"})...)
+			if body := answers(t, l, "http://[::1]:"+at); !strings.HasPrefix(body, b.token+"\n") {
+				t.Errorf("%s", body)
+			}
+			for _, addr := range []string{"127.0.0.1:" + at, "[2001:db8:1::12]:" + at} {
+				if reads(addr, plainGet) {
+					t.Errorf("%s answers", addr)
+				}
+			}
+			l.in.Close()
+			l.wait(30 * time.Second)
+			refused(t, "[::1]:"+at, 0)
+		})
+	}
+}
+
 // With a named gate ports are published as with one of the session's own, and not
 // at that one's port.
 func TestPublishedWithNamedGate(t *testing.T) {
