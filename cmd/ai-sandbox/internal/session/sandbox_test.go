@@ -779,7 +779,7 @@ func TestClientDies(t *testing.T) {
 		defer w.Close()
 		// Nothing of it is told to the command but the end of the connection.
 		_, _ = s.m.Exec(ctx, h.SandboxID, ExecRequest{
-			Command: []string{"sh", "-c", `trap 'echo hup > "$1"; exit' HUP; echo on; while :; do sleep 0.05; done`, "sh", sign},
+			Command: []string{"sh", "-c", `trap 'echo hup > "$1"; exit' HUP; echo on; for i in $(seq 600); do sleep 0.05; done`, "sh", sign},
 			Streams: backend.Streams{Stdin: in, Stdout: first(started), Stderr: io.Discard},
 		})
 	}()
