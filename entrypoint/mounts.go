@@ -71,7 +71,7 @@ func compareMounts(mounts []mount, sp *spec.Spec) error {
 				return fmt.Errorf("the root file system is not bubblewrap's own but %s of %s", m.root, m.fstype)
 			}
 		case always(m):
-		case jail && m.readOnly && readOnly[above(m.point, named)]:
+		case m.readOnly && readOnly[above(m.point, named)]:
 			// The host has mounted something below what is bound.
 		default:
 			return fmt.Errorf("%s is mounted and not in the policy", m.point)

@@ -82,6 +82,7 @@ type Policy struct {
 	Image *Image `json:"image,omitempty"`
 	// Project is the resolved host path that is mounted, and Workdir where the
 	// command starts. WorkdirNote says why they differ.
+	// Project is "" where none is mounted.
 	Project     string  `json:"project,omitempty"`
 	Workdir     string  `json:"workdir"`
 	WorkdirNote string  `json:"workdir_note,omitempty"`
@@ -150,6 +151,9 @@ type Mount struct {
 	Content       []byte `json:"-"`
 	ContentSHA256 string `json:"content_sha256,omitempty"`
 	Why           string `json:"why"` // for the printout: "project", "home", "/tmp", ...
+	// ID is what a bind's source was when it was judged: what is inside is
+	// compared with it. Zero is not compared.
+	ID Identity `json:"-"`
 }
 
 // Home is the sandbox's own home: one volume per project, or one per run. On the
@@ -157,6 +161,9 @@ type Mount struct {
 type Home struct {
 	Volume    string `json:"volume"` // aisb-home-<name>, or a placeholder when ephemeral
 	Ephemeral bool   `json:"ephemeral,omitempty"`
+	// Points are the directories right below it that something is mounted on.
+	// They are made, where they are not there, before the mount.
+	Points []string `json:"mount_points,omitempty"`
 	// Links are made in it before the command starts, and Seeds where nothing
 	// is, both inside and as the sandbox's user. Paths are relative to HomeDir.
 	Links []HomeLink `json:"links,omitempty"`

@@ -147,6 +147,9 @@ type protection struct {
 func protect(in Input, target string) (protection, error) {
 	f := in.Facts
 	var p protection
+	if f.Project == "" && len(in.Unprotect) == 0 {
+		return p, nil
+	}
 	lift, err := checkLifts(in.Unprotect, f)
 	if err != nil {
 		return p, err
@@ -157,7 +160,7 @@ func protect(in Input, target string) (protection, error) {
 	}
 	note := f.GitNote
 	if g := f.Git; g != nil {
-		if note = unseen(g.Root, in.Runtime == RuntimeLocal); note != "" {
+		if note = unseen(g.Root); note != "" {
 			note = "the git directory of this worktree is not mounted: " + note
 		}
 	}
@@ -209,8 +212,8 @@ func reachedAgain(mounts []Mount) []string {
 }
 
 // unseen says why a host directory can't be mounted at its own path, or "".
-func unseen(dir string, local bool) string {
-	if err := checkProjectPath(dir, local); err != nil {
+func unseen(dir string) string {
+	if err := checkProjectPath(dir); err != nil {
 		return fmt.Sprintf("its path %s can't be mounted as it is", Quote(dir))
 	}
 	if block := hides(dir); block != "" {

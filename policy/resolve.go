@@ -41,13 +41,19 @@ const (
 
 // Facts are what Resolve has to know about the machine and the caller.
 type Facts struct {
-	// Project is the directory to mount, absolute and without symlinks.
+	// Project is the directory to mount, absolute and without symlinks; "" with
+	// Input.NoCwd.
 	Project string
 	// Tree is the project as far as it is protected, and Git the git directory of
 	// a project that is a worktree. GitNote says what of git's is not mounted.
 	Tree    Tree
 	Git     *GitDir
 	GitNote string
+	// ProjectID is what it was when it was judged.
+	ProjectID Identity
+	// Sockets are the unix sockets in the project and in what the harness is
+	// given, as host paths.
+	Sockets []string
 	// RuntimeDir is ai-sandbox's own directory for sockets and FIFOs.
 	RuntimeDir string
 	// SELinux is set where bind mounts need a label.
@@ -97,6 +103,13 @@ type Input struct {
 	ReadOnly bool
 	// Unprotect are protected paths to leave free (see ProtectedPaths).
 	Unprotect []string
+	// Workdir is where the project is inside, or "" for its own path where
+	// that hides nothing. NoCwd: there is no project.
+	Workdir string
+	NoCwd   bool
+	// Mounts are the user's own, Agents his agents directory.
+	Mounts []BindRequest
+	Agents Agents
 	// Binds are further mounts that the harness needs of the host.
 	Binds []Mount
 	// Links and Seeds are for the home; the seeds' hashes are made here.
@@ -148,7 +161,11 @@ func Resolve(in Input) (Policy, error) {
 			errs = append(errs, fmt.Errorf("argument %s is not valid UTF-8; it can't be passed on exactly", Quote(arg)))
 		}
 	}
-	if err := checkProjectPath(in.Facts.Project, local); err != nil {
+	if err := checkProjectPath(in.Facts.Project); err != nil && !in.NoCwd {
+		errs = append(errs, err)
+	}
+	workdir, note, err := in.workdir()
+	if err != nil {
 		errs = append(errs, err)
 	}
 	env, err := resolveEnv(in)
@@ -167,7 +184,6 @@ func Resolve(in Input) (Policy, error) {
 		return Policy{}, errors.Join(errs...)
 	}
 
-	workdir, note := Workdir(in.Facts.Project)
 	home := Home{Volume: HomeVolume(in.Facts.Project), Ephemeral: in.EphemeralHome}
 	if in.EphemeralHome {
 		home.Volume = "aisb-home-" + SessionPlaceholder
@@ -208,6 +224,9 @@ func Resolve(in Input) (Policy, error) {
 		return Policy{}, err
 	}
 	p.Mounts, p.Unheld = guard.over(p.Mounts), guard.unheld
+	if p.Mounts, err = extraMounts(in, p.Mounts, &p.Home); err != nil {
+		return Policy{}, err
+	}
 	if in.Net == NetGated || in.Net == NetUnix {
 		p.Net.Engine = in.Engine
 		if in.Engine == "" {
@@ -261,8 +280,7 @@ func (p Policy) Filled(session string, gatePort uint16) Policy {
 	p.Mounts = slices.Clone(p.Mounts)
 	for i, m := range p.Mounts {
 		switch m.Why {
-		case WhyProject, WhyProtected, WhyHeld, WhyGitDir: // the user's path is never rewritten
-		default:
+		case WhyHome, WhyControl, WhyGate: // a path of the user's is never rewritten
 			p.Mounts[i].Source = strings.ReplaceAll(m.Source, SessionPlaceholder, session)
 		}
 	}
@@ -279,14 +297,14 @@ func (p Policy) Filled(session string, gatePort uint16) Policy {
 }
 
 // checkProjectPath refuses a path that cannot be mounted exactly as it is.
-func checkProjectPath(p string, local bool) error {
+func checkProjectPath(p string) error {
 	switch {
 	case !path.IsAbs(p) || path.Clean(p) != p:
 		return fmt.Errorf("project %s is not a resolved absolute path", Quote(p))
 	case p == "/":
 		return errors.New("the project is /, which holds the whole machine; start ai-sandbox in the directory of one project")
-	case strings.Contains(p, ":") && !local:
-		return fmt.Errorf("project path %s holds a \":\", which podman can't mount; rename the directory", Quote(p))
+	case strings.Contains(p, ":"):
+		return fmt.Errorf("project path %s holds a \":\", which separates the parts of a mount; rename the directory", Quote(p))
 	case !utf8.ValidString(p):
 		return fmt.Errorf("project path %s is not valid UTF-8; rename the directory", Quote(p))
 	}
@@ -337,8 +355,11 @@ func hides(project string) string {
 }
 
 // HomeVolume names the home of a project: readable by its base name, and one of
-// its own for each path.
+// its own for each path. Runs without a project share one.
 func HomeVolume(project string) string {
+	if project == "" {
+		return "aisb-home-no-project"
+	}
 	base := strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
@@ -376,10 +397,9 @@ const (
 // mounts lists everything that is mounted, in the order of their targets. What
 // is writable inside is here and nowhere else: the root file system is read-only.
 func mounts(in Input, workdir, home string, limits Limits) []Mount {
-	f := in.Facts
 	tmp, varTmp := tmpSizes(limits.DiskBytes.Value)
 	out := []Mount{
-		{Kind: KindBind, Source: f.Project, Target: workdir, ReadOnly: in.ReadOnly, Relabel: f.SELinux, Why: WhyProject},
+		in.project(workdir),
 		{Kind: KindVolume, Source: home, Target: HomeDir, Why: WhyHome},
 		{Kind: KindProc, Target: "/proc", Why: "the sandbox's own processes; what tells of the machine is masked"},
 		{Kind: KindSys, Target: "/sys", ReadOnly: true, Why: "what the kernel tells of devices, in part masked"},

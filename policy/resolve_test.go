@@ -108,7 +108,17 @@ func TestRender(t *testing.T) {
 	open.Binds = []Mount{{Kind: KindBind, Source: "/home/dev/.claude", Target: HomeDir + "/.claude", Why: "the agent's own directory"}}
 	open.Facts.Limits.Pids = Enforcement{Why: "there is no systemd session here; log in"}
 	open.Loud = []string{"HARNESS HOME: your own agent obeys what is planted there"}
+	mounted := plain()
+	mounted.Agents = agentsAt("/home/dev/.agents")
+	mounted.Mounts = []BindRequest{
+		request("/srv/a b", func(r *BindRequest) { r.Writable, r.Sockets = true, []string{"/srv/a b/s.sock"} }),
+		request("/home/dev/.gitconfig", func(r *BindRequest) { r.Dir, r.Target = false, HomeDir+"/.gitconfig" }),
+	}
+	mounted.Workdir = "/work"
+	alone := jailed()
+	alone.NoCwd, alone.Facts.Project = true, ""
 	for name, in := range map[string]Input{
+		"mounts": mounted, "no-cwd": alone,
 		"plain": plain(), "full": full, "none": none, "named": named, "unix": unix, "local": local, "local-host": open,
 		"repository": repository(), "worktree": worktree(),
 	} {
@@ -185,7 +195,7 @@ func TestRefused(t *testing.T) {
 		change func(*Input)
 		want   string
 	}{
-		{"colon", func(in *Input) { in.Facts.Project = "/home/dev/a:b" }, `project path /home/dev/a:b holds a ":", which podman can't mount; rename the directory`},
+		{"colon", func(in *Input) { in.Facts.Project = "/home/dev/a:b" }, `project path /home/dev/a:b holds a ":", which separates the parts of a mount; rename the directory`},
 		{"root", func(in *Input) { in.Facts.Project = "/" }, "the project is /, which holds the whole machine; start ai-sandbox in the directory of one project"},
 		{"relative", func(in *Input) { in.Facts.Project = "work" }, "project work is not a resolved absolute path"},
 		{"unclean", func(in *Input) { in.Facts.Project = "/home/dev/../x" }, "project /home/dev/../x is not a resolved absolute path"},

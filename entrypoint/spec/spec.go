@@ -84,8 +84,8 @@ type Spec struct {
 	Binds []Bind `json:"binds"`
 	// Mounts are the mount points that the policy names (binds, volumes and
 	// tmpfs). One that is neither here nor among those that every sandbox of the
-	// kind has (entrypoint.runtimeMounts, jailMounts) is refused. In a jail
-	// one that lies below a target of ReadOnly may be there too, read-only.
+	// kind has (entrypoint.runtimeMounts, jailMounts) is refused. One that lies
+	// below a target of ReadOnly may be there too, read-only.
 	Mounts []string `json:"mounts"`
 	// ReadOnly are those of Mounts that have to be read-only.
 	ReadOnly []string `json:"read_only,omitempty"`

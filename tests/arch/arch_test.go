@@ -58,7 +58,7 @@ var rooms = []room{
 	{internal + "backend", []string{"policy", "image", "gate", "entrypoint/spec"}, "the contract names no backend"},
 	{internal + "backend/fake", []string{internal + "backend", "policy", "image", "gate", "entrypoint/spec"}, "it stands for any backend"},
 	{internal + "imagebuild", []string{"image", "image/registry", "image/sbom"}, "it keeps the images, whatever runs on them"},
-	{internal + "backend/podman", []string{internal + "backend", internal + "imagebuild", "policy", "image", "gate", "entrypoint/spec"}, "a backend carries out, and knows no flags and no sessions"},
+	{internal + "backend/podman", []string{internal + "backend", internal + "imagebuild", internal + "tree", "policy", "image", "gate", "entrypoint/spec"}, "a backend carries out, and knows no flags and no sessions"},
 	{internal + "backend/local", []string{internal + "backend", internal + "tree", "policy", "image", "gate", "entrypoint/spec"}, "a backend carries out, and knows no flags and no sessions"},
 	{internal + "backend/backendtest", []string{internal + "backend", internal + "session", internal + "session/store", "policy", "image", "gate", "entrypoint/spec"}, "it drives sessions on a backend that it is given, and knows none"},
 	{internal + "publish", []string{"policy", "gate/relay", "entrypoint/spec"}, "it lets in what the policy publishes, whatever runs inside"},

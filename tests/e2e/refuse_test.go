@@ -45,7 +45,7 @@ func TestRefusals(t *testing.T) {
 		"home as project": {dir: w.home, args: []string{"--", "true"}, want: `the project would be your home .*; start ai-sandbox in the directory of one project`},
 		"root as project": {dir: "/", args: []string{"--", "true"}, want: `the project would be /, the whole machine; start ai-sandbox in the directory of one project`},
 		"other's project": {dir: "/src/docs", args: []string{"--", "true"}, want: `the project /src/docs belongs to another user \(uid 0\); .*`},
-		"colon":           {dir: "a:b", args: []string{"--", "true"}, want: `project path .*a:b"? holds a ":", which podman can't mount; rename the directory`},
+		"colon":           {dir: "a:b", args: []string{"--", "true"}, want: `project path .*a:b"? holds a ":", which separates the parts of a mount; rename the directory`},
 		"no podman":       {hide: "/usr/bin/podman", args: []string{"--", "true"}, want: `podman is not installed; install podman 5 or later, or choose another runtime with --runtime local \(in the configuration file: runtime = local\)`},
 		"old podman":      {env: []string{"PATH=" + old + ":/usr/bin:/bin"}, args: []string{"--", "true"}, want: `podman is 4.3.1, and 5 or later is needed; .*--runtime local.*`},
 		"old pasta":       {env: []string{"PATH=" + plain + ":/usr/bin:/bin"}, args: []string{"--", "true"}, want: `pasta has no --map-host-loopback; install passt of 2024-08 or later`},

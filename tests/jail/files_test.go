@@ -127,7 +127,7 @@ func TestProjectPath(t *testing.T) {
 		t.Errorf("a project below /tmp: %s", r)
 	}
 	odd := newBox(t)
-	odd.dir = filepath.Join(odd.dir, "a b:c,d\\e'f\"g$h\nü")
+	odd.dir = filepath.Join(odd.dir, "a b;c,d\\e'f\"g$h\nü")
 	if err := os.Mkdir(odd.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

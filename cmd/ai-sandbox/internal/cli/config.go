@@ -21,7 +21,7 @@ var configVerb = &verb{
 	},
 	exit: usualExit,
 	action: func(a *app, inv Invocation, flagLayer []config.Item) error {
-		facts, err := a.probe(false)
+		facts, err := a.probe(false, false)
 		if err != nil {
 			return err
 		}

@@ -78,6 +78,9 @@ func optionHelp(b *strings.Builder, use config.Use, own []ownFlag) {
 				continue
 			}
 			term := "--" + o.Flag()
+			if o.Kind == config.Bool && o.Default == "true" {
+				term = "--[no-]" + o.Flag()
+			}
 			if o.Arg != "" && o.Bare == "" {
 				term += " "
 			}

@@ -41,7 +41,7 @@ const (
 
 // prepare puts the settings together and judges the machine.
 func (a *app) prepare(flagLayer []config.Item, why purpose) (setup, error) {
-	facts, err := a.probe(why == forBuild || why == forVerb)
+	facts, err := a.probe(why == forBuild || why == forVerb, a.withoutProject(flagLayer))
 	if err != nil {
 		return setup{}, err
 	}
@@ -51,6 +51,9 @@ func (a *app) prepare(flagLayer []config.Item, why purpose) (setup, error) {
 	}
 	if cache := a.path(settings, "cache_dir", facts.Home); cache != "" {
 		facts.Dirs.Cache = host.Resolve(cache)
+	}
+	if settings.Bool("no_cwd") {
+		facts.Project = host.Dir{}
 	}
 	runtime := settings.Text("runtime")
 	verdicts := host.CheckProject(facts)
@@ -86,10 +89,10 @@ func (a *app) setup(facts host.Facts, settings config.Settings) (setup, error) {
 }
 
 // probe gathers the facts and judges where this was started. With anyDir that
-// may be where no run can be.
-func (a *app) probe(anyDir bool) (host.Facts, error) {
+// may be where no run can be; with noProject nothing is mounted, wherever it was.
+func (a *app) probe(anyDir, noProject bool) (host.Facts, error) {
 	in := a.input(cmp.Or(a.project, a.cwd))
-	in.Workspace, in.AnyDir, in.ConfigFile = a.workspace, anyDir, a.userFile()
+	in.Workspace, in.AnyDir, in.NoProject, in.ConfigFile = a.workspace, anyDir, noProject, a.userFile()
 	facts, err := host.Probe(in)
 	if err != nil {
 		return host.Facts{}, err

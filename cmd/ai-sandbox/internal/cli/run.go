@@ -65,7 +65,10 @@ func (a *app) start(inv Invocation, s setup, look bool) error {
 	for _, n := range p.Limits.Notes() {
 		a.notef("%s", n)
 	}
-	if p.WorkdirNote != "" {
+	switch {
+	case p.Project == "":
+		a.notef("%s", p.WorkdirNote)
+	case p.WorkdirNote != "":
 		a.notef("the project is %s", p.WorkdirNote)
 	}
 	for _, e := range p.Env {
@@ -119,6 +122,9 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 		errs = append(errs, err)
 	}
 	a.hide(in.Env, in.EnvFile, h.Token != "")
+	if in.NoCwd = s.settings.Bool("no_cwd"); s.settings.Text("workdir") != workdirAuto {
+		in.Workdir = s.settings.Text("workdir")
+	}
 	if err := look(&in, s.settings.Values("unprotect")); err != nil {
 		errs = append(errs, err)
 	}
@@ -130,12 +136,17 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 	if in.Publish, in.PublishAddr, err = s.publish(); err != nil {
 		errs = append(errs, err)
 	}
+	if in.Runtime == policy.RuntimeLocal {
+		a.harness(&in, s, h)
+	}
+	if err := a.mounts(&in, s); err != nil {
+		errs = append(errs, err)
+	}
 	var plan ImagePlan
 	if in.Runtime == policy.RuntimeLocal {
 		if in.Facts.Local, err = localFacts(s, h); err != nil {
 			errs = append(errs, err)
 		}
-		a.harness(&in, s, h)
 	} else {
 		if h.Name != "" && h.Name != harness.Default {
 			errs = append(errs, fmt.Errorf("podman's image has no %s; use --runtime local with one that is installed on this machine", h.Name))
@@ -153,6 +164,8 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 		err = errors.Join(a.settle(p, s, in.EnvFile), a.unsteered(p))
 	}
 	if err != nil {
+		errs = append(errs, err)
+	} else if err := host.CheckPoints(p.Mounts); err != nil {
 		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
@@ -177,7 +190,7 @@ var imageOptions = []string{"base", "base_ttl_days", "base_auto_update", "base_p
 // harness adds what an agent gets of the user's home, and what its own home in
 // the jail starts with.
 func (a *app) harness(in *policy.Input, s setup, h harness.Harness) {
-	workdir, _ := policy.Workdir(in.Facts.Project)
+	workdir := in.Place()
 	access := h.Binds(harness.BindInput{
 		Home: s.Facts.Home, Project: in.Facts.Project, Workdir: workdir, WholeHome: s.settings.Bool("bind_harness_home"),
 		Exists: func(path string) (isDir, ok bool) {

@@ -39,6 +39,8 @@ type flagSpec struct {
 	kind config.Kind
 	// bare is the value of the flag when it stands alone; "" needs one.
 	bare string
+	// negates names the flag that this one sets to false.
+	negates string
 }
 
 // errUsage is a command line that makes no sense.
@@ -203,6 +205,12 @@ func takeFlag(args []string, specs []flagSpec, seen map[string]bool) (string, in
 		return "", 0, nil
 	}
 	s, n := specs[i], 1
+	if s.negates != "" {
+		if has {
+			return "", 0, usagef("--%s takes no value; write --%s=false", name, s.negates)
+		}
+		name, value, has = s.negates, "false", true
+	}
 	if seen[name] && s.kind != config.List {
 		return "", 0, usagef("--%s is given twice; keep one of them", name)
 	}
@@ -258,6 +266,9 @@ func flagSpecs(use config.Use) []flagSpec {
 			s := flagSpec{name: o.Flag(), kind: o.Kind, bare: o.Bare}
 			if o.Kind == config.Bool {
 				s.bare = "true"
+				if o.Default == "true" {
+					out = append(out, flagSpec{name: "no-" + s.name, kind: o.Kind, bare: "true", negates: s.name})
+				}
 			}
 			out = append(out, s)
 		}

@@ -38,7 +38,7 @@ var trustVerb = &verb{
 				a.project = filepath.Join(a.cwd, a.project)
 			}
 		}
-		facts, err := a.probe(false)
+		facts, err := a.probe(false, false)
 		if err != nil {
 			return err
 		}

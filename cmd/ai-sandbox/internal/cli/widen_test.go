@@ -27,7 +27,7 @@ func newJudge(t testing.TB) judge {
 	s := newStage(t)
 	s.env["EMPTY"] = ""
 	a := &app{Streams: Streams{Out: io.Discard, Err: io.Discard}, ctx: context.Background(), env: s.env, engine: s.engine, cwd: s.project}
-	facts, err := a.probe(false)
+	facts, err := a.probe(false, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,6 +36,7 @@ func newJudge(t testing.TB) judge {
 	for _, name := range []string{".envrc", ".git/hooks/pre-commit", ".vscode/tasks.json"} {
 		s.write(filepath.Join(s.project, name), "")
 	}
+	s.write(filepath.Join(s.env["HOME"], "data", "file"), "")
 	return judge{a, facts}
 }
 
@@ -204,6 +205,10 @@ var examples = map[string][]string{
 	"node_mirror":   {"https://mirror.example.com"},
 	"ca_file":       {"/nowhere"},
 	"cache_dir":     {"/cache"},
+	"workdir":       {"auto", "/work", "/usr/x"},
+	"mount":         {"~/data", "~/data:/srv/data:rw", "/nowhere"},
+	"agents_dir":    {"~/data", "/nowhere"},
+	"agents_dest":   {"/srv/agents", "/usr/x"},
 }
 
 func values(o config.Option) []string {

@@ -19,7 +19,7 @@ import (
 type BindInput struct {
 	// Home is the user's home on the host, absolute and resolved.
 	Home string
-	// Project is the project on the host, Workdir the same inside.
+	// Project is the project on the host, or "", Workdir the same inside.
 	Project, Workdir string
 	// Exists tells whether a host path is a directory or a regular file. A link
 	// at its end is neither: a sandbox could have planted it.
@@ -110,7 +110,7 @@ func (h Harness) Binds(in BindInput) Access {
 			bind(h.credential, "login", true, h.Name+"'s login, as it is now")
 		}
 	}
-	if h.transcripts == nil {
+	if h.transcripts == nil || in.Project == "" {
 		return out
 	}
 	source := h.transcripts(in.Project)

@@ -107,8 +107,6 @@ func checkPodman(f Facts) []Verdict {
 	out := []Verdict{
 		{Name: "user", Detail: userDetail(f),
 			Problem: when(f.UID == 0, "podman's runtime must not run as root; start ai-sandbox as a normal user, or choose another runtime with --runtime local (in the configuration file: runtime = local)")},
-		{Name: "project path", Detail: "podman can mount it",
-			Problem: when(strings.Contains(f.Project.Path, ":"), "project path %s holds a \":\", which podman can't mount; rename the directory", quote(f.Project.Path))},
 		{Name: "service", Detail: "the user's own podman", Problem: when(f.RemoteEnv != "",
 			"%s points at another podman service, which can't be trusted to enforce anything here; unset %s", f.RemoteEnv, f.RemoteEnv),
 			Fix: "unset " + f.RemoteEnv},
@@ -319,6 +317,8 @@ func projectProblem(f Facts) string {
 		return "the project would be /, the whole machine; " + elsewhere
 	case !utf8.ValidString(p):
 		return fmt.Sprintf("project path %s is not valid UTF-8; rename the directory", q)
+	case strings.Contains(p, ":"):
+		return fmt.Sprintf("project path %s holds a \":\", which separates the parts of a mount; rename the directory", q)
 	case !filepath.IsAbs(f.Home):
 		return "HOME is not an absolute path; set it to your home directory"
 	}
@@ -359,6 +359,9 @@ func projectProblem(f Facts) string {
 		if len(f.Steered) == 0 && overlap(p, own.dir) { // else that is said already
 			return fmt.Sprintf("the project %s and ai-sandbox's %s %s lie in one another; %s", q, own.what, quote(own.dir), elsewhere)
 		}
+	}
+	if special := f.SpecialIn(p, nil); special != nil {
+		return fmt.Sprintf("the project %s would show %s (%s); %s", q, special.What, quote(special.Path), elsewhere)
 	}
 	if f.Project.Owner != f.UID {
 		return fmt.Sprintf("the project %s belongs to another user (uid %d); %s of your own", q, f.Project.Owner, elsewhere)

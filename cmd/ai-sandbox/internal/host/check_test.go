@@ -84,7 +84,7 @@ func TestRefusals(t *testing.T) {
 		{both, func(f *Facts) { f.Steered = []string{"XDG_CONFIG_HOME"} }, "XDG_CONFIG_HOME must be absolute and outside the project, or a sandboxed command could rewrite what ai-sandbox obeys; point it elsewhere"},
 
 		{both, in("/"), "the project would be /, the whole machine; " + elsewhere},
-		{podman, in("/home/dev/a:b"), `project path /home/dev/a:b holds a ":", which podman can't mount; rename the directory`},
+		{both, in("/home/dev/a:b"), `project path /home/dev/a:b holds a ":", which separates the parts of a mount; rename the directory`},
 		{both, in("/home/dev/\xff"), `project path "/home/dev/\xff" is not valid UTF-8; rename the directory`},
 		{both, in("/home/dev"), "the project would be your home /home/dev, with everything in it; " + elsewhere},
 		{both, in("/home"), "the project would be /home, which holds your home; " + elsewhere},

@@ -36,6 +36,8 @@ type Facts struct {
 	Workspace string
 
 	Dirs Dirs
+	// Specials are sockets that no mount may show.
+	Specials []Special
 
 	// SubUIDs and SubGIDs count the subordinate ids of the user; -1 where
 	// they are kept elsewhere than in a file.
@@ -136,6 +138,8 @@ type Input struct {
 	// AnyDir is for what mounts no project: a directory that no run may mount
 	// is then no project, instead of a problem.
 	AnyDir bool
+	// NoProject: nothing is mounted, wherever ai-sandbox was started.
+	NoProject bool
 }
 
 // UserHome is the home that the user database names, or "".
@@ -177,9 +181,10 @@ func Probe(in Input) (Facts, error) {
 	if in.Workspace != "" && f.Project.Path == in.Workspace && f.Project.Path != f.Dirs.State && within(f.Project.Path, f.Dirs.State) {
 		f.Workspace = f.Project.Path
 	}
-	if in.AnyDir && projectProblem(f) != "" {
+	if in.NoProject || in.AnyDir && projectProblem(f) != "" {
 		f.Project = Dir{}
 	}
+	f.Specials = specials(in.Env, f.Home)
 	f.RemoteEnv, f.Steered = steered(in.Env, f.Project.Path)
 	if Through(in.ConfigFile, f.Project.Path) {
 		f.Steered = append(f.Steered, in.ConfigFile) // a link, as from a dotfiles tree

@@ -655,6 +655,10 @@ func (r *run) sealed(b backend.Sandbox, port uint16) (*spec.Spec, error) {
 			s.Binds = append(s.Binds, spec.Bind{Target: m.Target, Dev: r.req.Project.Dev, Ino: r.req.Project.Ino})
 		case policy.WhyControl:
 			s.Binds = append(s.Binds, spec.Bind{Target: m.Target, Dev: r.ctl.id.Dev, Ino: r.ctl.id.Ino})
+		default:
+			if m.ID != (policy.Identity{}) {
+				s.Binds = append(s.Binds, spec.Bind{Target: m.Target, Dev: m.ID.Dev, Ino: m.ID.Ino})
+			}
 		}
 	}
 	return s, nil

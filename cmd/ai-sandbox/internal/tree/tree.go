@@ -1,4 +1,5 @@
-// Package tree removes a directory tree that an agent has made: of any depth, with
+// Package tree works in what an agent has written. It removes such a directory
+// tree: of any depth, with
 // any modes, with links anywhere. Every directory that is found below is first
 // moved up beside the tree, so that no path gets long and few descriptors are open
 // at a time.

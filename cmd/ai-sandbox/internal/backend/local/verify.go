@@ -329,7 +329,7 @@ func compareMounts(got []mounted, want []policy.Mount, masks []mask, root bool) 
 		e, ok := expect[m.point]
 		if !ok {
 			// What the host has mounted below a bind comes with it.
-			if above, found := nearest(want, m.point); !found || above.Kind != policy.KindBind || !above.ReadOnly || !m.readOnly {
+			if above, found := policy.Above(want, m.point); !found || above.Kind != policy.KindBind || !above.ReadOnly || !m.readOnly {
 				bad("%s is mounted", policy.Quote(m.point))
 			}
 			continue

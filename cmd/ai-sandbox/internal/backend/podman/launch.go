@@ -179,6 +179,12 @@ func (c *Client) CreateSandbox(ctx context.Context, b backend.Sandbox) (string, 
 	if err != nil {
 		return "", err
 	}
+	if err := c.homePoints(ctx, b.Policy.Home); err != nil {
+		return "", err
+	}
+	if err := checkMasks(b.Policy.Mounts); err != nil {
+		return "", err
+	}
 	return c.create(ctx, s, createTime)
 }
 

@@ -108,6 +108,9 @@ func base(image, name string, labels map[string]string) *specgen.SpecGenerator {
 	return s
 }
 
+// bindNone is the type of a bind that podman does not look into.
+const bindNone = "none"
+
 // sandboxSpec is the sandbox's container. It starts as the container's root
 // with the few capabilities that installing the ruleset and dropping take.
 func sandboxSpec(b backend.Sandbox) (*specgen.SpecGenerator, error) {
@@ -195,15 +198,21 @@ func gateSpec(g backend.Gate) *specgen.SpecGenerator {
 func bind(source, target string, readOnly, relabel bool) spec.Mount {
 	// private: a mount made on the host later does not appear inside.
 	o := []string{"rbind", "rprivate", "nosuid", "nodev"}
+	kind := "bind"
 	if readOnly {
-		o = append(o, "ro")
+		// With "ro" alone, what the host has mounted below the source could be
+		// written. podman refuses the OCI runtime's "rro" for a bind, and hands a
+		// mount of another type on as it is: "rbind" makes it one (crun(1), OCI
+		// runtime specification, "Mounts").
+		o = append(o, "ro", "rro")
+		kind = bindNone
 	} else {
 		o = append(o, "rw")
 	}
 	if relabel {
 		o = append(o, "z")
 	}
-	return spec.Mount{Type: "bind", Source: source, Destination: target, Options: o}
+	return spec.Mount{Type: kind, Source: source, Destination: target, Options: o}
 }
 
 func tmpfs(target string, size int64, mode string) spec.Mount {

@@ -1,0 +1,205 @@
+// From the settings about files to what policy.Resolve takes: each path resolved
+// once, judged, and looked through for unix sockets.
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/config"
+	"ai-sandbox/cmd/ai-sandbox/internal/host"
+	"ai-sandbox/policy"
+)
+
+// workdirAuto is --workdir's word for its default.
+const workdirAuto = "auto"
+
+// withoutProject tells whether a flag or the variable says so. A file's word comes
+// too late: before it is read, it has to be known that it does not lie in the
+// project.
+func (a *app) withoutProject(flagLayer []config.Item) bool {
+	out := a.env["AISB_NO_CWD"] == "true"
+	for _, it := range flagLayer {
+		if it.Key == "no_cwd" {
+			out = it.Value == "true"
+		}
+	}
+	return out
+}
+
+// mounts adds the project, the user's mounts and the agents directory. It comes
+// after the harness, whose binds are looked through as well.
+func (a *app) mounts(in *policy.Input, s setup) error {
+	f := s.Facts
+	if p := f.Project; p.Path != "" {
+		in.Facts.ProjectID = policy.Identity{Dev: p.Dev, Ino: p.Ino}
+	}
+	var errs []error
+	sources := make([]host.Source, 0, len(s.settings["mount"]))
+	for _, it := range s.settings["mount"] {
+		r, src, err := a.mountEntry(it, f)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%w (from %s)", err, it.Origin))
+			continue
+		}
+		in.Mounts, sources = append(in.Mounts, r), append(sources, src)
+	}
+	agents, err := a.agents(in, s)
+	if err != nil {
+		errs = append(errs, err)
+	}
+
+	// One look at all the trees.
+	trees := []string{}
+	add := func(path string) int { trees = append(trees, path); return len(trees) - 1 }
+	var project []int
+	if f.Project.Path != "" {
+		project = append(project, add(f.Project.Path))
+	}
+	for _, b := range in.Binds {
+		project = append(project, add(b.Source))
+	}
+	first := len(trees)
+	for _, m := range in.Mounts {
+		add(m.Source)
+	}
+	if in.Agents.Bind != nil {
+		add(in.Agents.Bind.Source)
+	}
+	sockets := host.Sockets(trees...)
+	for _, i := range project {
+		in.Facts.Sockets = append(in.Facts.Sockets, sockets[i]...)
+	}
+	if f.Project.Path != "" {
+		if special := f.SpecialIn(f.Project.Path, sockets[project[0]]); special != nil {
+			errs = append(errs, fmt.Errorf("the project %s would show %s (%s); move that elsewhere", quote(f.Project.Path), special.What, quote(special.Path)))
+		}
+	}
+	var fit []policy.BindRequest // policy has nothing to add to what is refused here
+	for i, m := range in.Mounts {
+		m.Sockets = sockets[first+i]
+		if p := host.MountProblem(f, "mount", sources[i], m.Writable, m.Sockets); p != "" {
+			errs = append(errs, fmt.Errorf("%s (from %s)", p, m.Origin))
+			continue
+		}
+		if f.Secret(m.Source) {
+			in.Loud = append(in.Loud, fmt.Sprintf("CREDENTIALS: %s is in a place where programs keep keys and tokens, and the command can read it", policy.Quote(m.Source)))
+		}
+		fit = append(fit, m)
+	}
+	in.Mounts = fit
+	if in.Agents.Bind != nil {
+		in.Agents.Bind.Sockets = sockets[len(sockets)-1]
+		if p := host.MountProblem(f, "agents_dir", agents, false, in.Agents.Bind.Sockets); p != "" {
+			errs = append(errs, fmt.Errorf("%s, or use --no-agents", p))
+		}
+	}
+	return errors.Join(append(errs, sameAsAgents(*in)...)...)
+}
+
+// mountEntry reads one entry of --mount.
+func (a *app) mountEntry(it config.Item, f host.Facts) (policy.BindRequest, host.Source, error) {
+	e, err := policy.ParseMount(it.Value)
+	if err != nil {
+		return policy.BindRequest{}, host.Source{}, err
+	}
+	path := e.Source
+	switch rest, ok := strings.CutPrefix(path, "~/"); {
+	case ok, path == "~":
+		path = filepath.Join(f.Home, strings.TrimPrefix(rest, "~"))
+	case filepath.IsAbs(path):
+	case strings.HasPrefix(it.Origin, "--"):
+		path = filepath.Join(a.cwd, path)
+	default:
+		return policy.BindRequest{}, host.Source{}, fmt.Errorf("mount %s has a source that is not absolute; begin it with / or ~/", quote(e.Source))
+	}
+	src, err := host.FindSource(path)
+	if err != nil {
+		return policy.BindRequest{}, host.Source{}, fmt.Errorf("mount %s: %w", quote(e.Source), reason(err))
+	}
+	return policy.BindRequest{Source: src.Path, Dir: src.Dir, ID: src.ID, Target: e.Target, Writable: e.Writable, Origin: it.Origin}, src, nil
+}
+
+// reason leaves the path away, which is said already.
+func reason(err error) error {
+	var p *os.PathError
+	if errors.As(err, &p) {
+		if errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("%s does not exist; make it first, or drop it", quote(p.Path))
+		}
+		return fmt.Errorf("%s: %w", quote(p.Path), p.Err)
+	}
+	return err
+}
+
+// agents finds the agents directory. The user's own that is not there, or that
+// can't be read, is no error unless it was named.
+func (a *app) agents(in *policy.Input, s setup) (host.Source, error) {
+	standard := filepath.Join(s.Facts.Home, ".agents")
+	dir, named := standard, false
+	if d := a.path(s.settings, "agents_dir", s.Facts.Home); d != "" {
+		dir, named = d, true
+	}
+	in.Agents.Dest = s.settings.Text("agents_dest")
+	for _, d := range []string{standard, dir} {
+		in.Agents.Never = append(in.Agents.Never, host.Links(d)...)
+	}
+	if !s.settings.Bool("agents") {
+		return host.Source{}, nil
+	}
+	for _, it := range s.settings["agents"] {
+		named = named || strings.HasPrefix(it.Origin, "--")
+	}
+	src, err := host.FindSource(dir)
+	if err == nil && !src.Dir {
+		err = errors.New("it is not a directory")
+	}
+	if err == nil {
+		var d *os.File
+		if d, err = os.Open(src.Path); err == nil {
+			d.Close()
+		}
+	}
+	switch {
+	case err != nil && named:
+		return src, fmt.Errorf("agents_dir %s: %w; name another with --agents-dir, or use --no-agents", quote(dir), reason(err))
+	case err != nil:
+		return src, nil
+	case s.Facts.Secret(src.Path):
+		return src, fmt.Errorf("agents_dir %s leads to %s, where credentials are; name another with --agents-dir, or use --no-agents", quote(dir), quote(src.Path))
+	}
+	in.Agents.Bind = &policy.BindRequest{Source: src.Path, Dir: true, ID: src.ID, Origin: "agents_dir"}
+	return src, nil
+}
+
+// sameAsAgents is policy's refusal of a writable mount that touches the agents
+// directory, by identity: the host may have bound one on another name.
+func sameAsAgents(in policy.Input) []error {
+	var sources []string
+	if in.Facts.Project != "" && !in.ReadOnly {
+		sources = append(sources, in.Facts.Project)
+	}
+	for _, m := range in.Mounts {
+		if m.Writable {
+			sources = append(sources, m.Source)
+		}
+	}
+	for _, b := range in.Binds {
+		if !b.ReadOnly {
+			sources = append(sources, b.Source)
+		}
+	}
+	var errs []error
+	for _, dir := range in.Agents.Never {
+		for _, src := range sources {
+			if !policy.Touches(src, dir) && host.Same(src, dir) { // else policy says it
+				errs = append(errs, fmt.Errorf("%s can be written and is, holds or lies in the agents directory %s by another name; mount it read-only", quote(src), quote(dir)))
+			}
+		}
+	}
+	return errs
+}

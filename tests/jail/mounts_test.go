@@ -1,0 +1,133 @@
+//go:build e2e
+
+package jail
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ai-sandbox/tests/e2e/mounttest"
+)
+
+// mountStage is what the tests of mounts stand on here.
+func mountStage(t *testing.T) mounttest.Stage {
+	t.Helper()
+	box := map[*mounttest.Box]*box{}
+	return mounttest.Stage{
+		New: func(t *testing.T) *mounttest.Box {
+			t.Helper()
+			b := newBox(t)
+			if dir := mirrorable(t); dir != "" {
+				var err error
+				if b.dir, err = os.MkdirTemp(dir, "p"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m := &mounttest.Box{T: t, Dir: b.dir, Run: func(dir string, args ...string) mounttest.Result {
+				t.Helper()
+				in := *b
+				in.dir = dir
+				return mounttest.Result(in.run(args...))
+			}}
+			box[m] = b
+			return m
+		},
+		Home:  filepath.Join(w.own, "home"),
+		Tree:  submount(t),
+		Local: true,
+		Between: func(m *mounttest.Box, f func(), args ...string) mounttest.Result {
+			m.T.Helper()
+			return between(box[m], f, args...)
+		},
+	}
+}
+
+// mirrorable is a directory where a project is seen at its own path, or "" where
+// the tests' own is one: root's home would hide the sandbox's.
+func mirrorable(t *testing.T) string {
+	t.Helper()
+	if !strings.HasPrefix(w.own, "/root/") {
+		return ""
+	}
+	if err := onMnt(); err != nil {
+		t.Fatal(err)
+	}
+	return "/mnt"
+}
+
+// onMnt is in the run's own mount namespace.
+var onMnt = sync.OnceValue(func() error { return unix.Mount("tmpfs", "/mnt", "tmpfs", 0, "mode=0755") })
+
+// submount is a directory with another one mounted in it: the run's own in the
+// test host, where only root mounts.
+func submount(t *testing.T) string {
+	t.Helper()
+	if w.testHost {
+		return "/jail/tree"
+	}
+	dir, err := os.MkdirTemp(filepath.Join(w.own, "projects"), "tree")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner := filepath.Join(dir, "sub")
+	write(t, filepath.Join(dir, "f"), "outer\n", 0o600)
+	if err := os.Mkdir(inner, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", inner, "tmpfs", 0, "mode=0700"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(inner, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	write(t, filepath.Join(inner, "s"), "inner\n", 0o600)
+	return dir
+}
+
+// between puts a bubblewrap of our own in the way, which waits.
+func between(b *box, f func(), args ...string) mounttest.Result {
+	b.t.Helper()
+	fake := b.t.TempDir()
+	at, on := filepath.Join(fake, "at"), filepath.Join(fake, "on")
+	real := strings.TrimSpace(output(b.t, "sh", "-c", "command -v bwrap"))
+	write(b.t, filepath.Join(fake, "bwrap"), "#!/bin/bash\ncase \"$*\" in *session*) : >'"+at+"'; until test -e '"+on+"'; do sleep 0.01; done;; esac\nexec -a \"$0\" "+real+" \"$@\"\n", 0o755)
+	in := *b
+	in.env = append(in.env, "PATH="+fake+":"+os.Getenv("PATH"))
+	ctx, cancel := context.WithTimeout(context.Background(), runTime)
+	defer cancel()
+	cmd := in.command(ctx, args...)
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	if err := cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	eventually(b.t, 20*time.Second, "the start", func() bool {
+		_, err := os.Lstat(at)
+		return err == nil
+	})
+	f()
+	write(b.t, on, "", 0o600)
+	_ = cmd.Wait() // its state tells
+	return mounttest.Result{Code: cmd.ProcessState.ExitCode(), Out: out.String(), Err: errOut.String()}
+}
+
+func TestSwappedMount(t *testing.T)      { mounttest.Swapped(t, mountStage(t)) }
+func TestAgentsDefault(t *testing.T)     { mounttest.AgentsDefault(t, mountStage(t)) }
+func TestMirrored(t *testing.T)          { t.Parallel(); mounttest.Mirrored(t, mountStage(t)) }
+func TestWorkdir(t *testing.T)           { t.Parallel(); mounttest.Workdir(t, mountStage(t)) }
+func TestOddPaths(t *testing.T)          { t.Parallel(); mounttest.OddPaths(t, mountStage(t)) }
+func TestMountOption(t *testing.T)       { t.Parallel(); mounttest.Mounts(t, mountStage(t)) }
+func TestMountRefused(t *testing.T)      { t.Parallel(); mounttest.Refused(t, mountStage(t)) }
+func TestUnixSockets(t *testing.T)       { t.Parallel(); mounttest.Sockets(t, mountStage(t)) }
+func TestReadOnlyRecursive(t *testing.T) { t.Parallel(); mounttest.ReadOnly(t, mountStage(t)) }
+func TestAgents(t *testing.T)            { t.Parallel(); mounttest.Agents(t, mountStage(t)) }
