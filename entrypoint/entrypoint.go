@@ -23,7 +23,9 @@ func Main(began time.Time, args []string) int {
 	os.Clearenv()
 	switch {
 	case len(args) == 1 && args[0] == "session":
-		return runSession(began)
+		return runSession(began, sandboxUID)
+	case len(args) == 2 && args[0] == "session" && args[1] == "--keep-root":
+		return runSession(began, 0)
 	case len(args) > 1 && args[0] == "gate":
 		return runGate(args[1:])
 	case len(args) == 1 && args[0] == "version":
@@ -31,7 +33,7 @@ func Main(began time.Time, args []string) int {
 		fmt.Fprintln(os.Stdout, "aisb-entrypoint", spec.Version)
 		return 0
 	}
-	say("arguments are neither \"session\" nor \"gate [--detached] CONFIG...\"")
+	say("arguments are neither \"session [--keep-root]\" nor \"gate [--detached] CONFIG...\"")
 	return spec.ExitBadSpec
 }
 

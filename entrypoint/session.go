@@ -18,7 +18,7 @@ import (
 	"ai-sandbox/entrypoint/spec"
 )
 
-// sandboxUID owns the FIFOs, before there is a Spec that says so.
+// sandboxUID is the user's, unless root is kept.
 const sandboxUID = 1000
 
 // exitOrphan is our exit code when the host is gone: nobody reads it.
@@ -46,7 +46,8 @@ type session struct {
 	drained chan *child
 }
 
-func runSession(began time.Time) int {
+// runSession is the role. uid owns the FIFOs, before there is a Spec that says so.
+func runSession(began time.Time, uid int) int {
 	s := &session{signals: make(chan os.Signal, 64)}
 	signal.Notify(s.signals, forwarded()...)
 	err := errors.Join(closeInherited(), unignore())
@@ -54,11 +55,11 @@ func runSession(began time.Time) int {
 		say("%v", err)
 		return spec.ExitUnenforced
 	}
-	if s.channel, err = openChannel(spec.Dir, sandboxUID); err != nil {
+	if s.channel, err = openChannel(spec.Dir, uid); err != nil {
 		say("control channel: %v", err)
 		return spec.ExitUnenforced
 	}
-	sp, err := s.enforce(began)
+	sp, err := s.enforce(began, uid)
 	if err == nil {
 		err = s.waitGo()
 	}
@@ -120,7 +121,7 @@ func badSpec(err error) error {
 }
 
 // enforce reads the Spec, installs every control, reads each back, and says so.
-func (s *session) enforce(began time.Time) (*spec.Spec, error) {
+func (s *session) enforce(began time.Time, uid int) (*spec.Spec, error) {
 	asked := time.Now()
 	f, err := s.next()
 	if err != nil {
@@ -133,6 +134,9 @@ func (s *session) enforce(began time.Time) (*spec.Spec, error) {
 	sp := f.Spec
 	if err := spec.Validate(*sp); err != nil {
 		return nil, badSpec(err)
+	}
+	if sp.UID != uid {
+		return nil, badSpec(fmt.Errorf("uid %d is not %d, as the arguments say", sp.UID, uid))
 	}
 
 	control := enforceContainer

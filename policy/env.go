@@ -46,7 +46,7 @@ func resolveEnv(in Input) ([]Env, error) {
 	}
 	set(FromFixed, strings.Join(append(slices.Clone(in.Facts.Local.ToolPath), searchPath), ":"), "PATH")
 	set(FromFixed, HomeDir, "HOME")
-	set(FromFixed, "sandbox", "USER", "LOGNAME")
+	set(FromFixed, user(in.KeepRoot), "USER", "LOGNAME")
 	set(FromFixed, "/bin/bash", "SHELL")
 	if in.Net == NetGated || in.Net == NetUnix {
 		addr, port := GateAddr, PortPlaceholder
@@ -156,4 +156,12 @@ func ValidEnvName(s string) bool {
 		}
 	}
 	return true
+}
+
+// user is the name inside of what the command runs as.
+func user(root bool) string {
+	if root {
+		return "root"
+	}
+	return "sandbox"
 }

@@ -11,12 +11,22 @@ package policy
 // field changes its meaning; added fields leave it.
 const SchemaVersion = 1
 
-// UID and GID are what the command runs as inside, on every runtime. Under
+// UID and GID are what the command runs as inside, on every runtime, unless
+// Policy.KeepRoot says otherwise. Under
 // podman's keep-id mapping they are the invoking user's own on the host.
 const (
 	UID = 1000
 	GID = 1000
 )
+
+// User is what the command runs as inside. Either way it is the invoking user on
+// the host.
+func (p Policy) User() (uid, gid int) {
+	if p.KeepRoot {
+		return 0, 0
+	}
+	return UID, GID
+}
 
 // HomeDir is the home of the sandboxed user inside, on every runtime.
 const HomeDir = "/home/sandbox"
@@ -96,6 +106,8 @@ type Policy struct {
 	Limits Limits   `json:"limits"`
 	// Publish are the ports inside that are reached from outside.
 	Publish []Publish `json:"publish,omitempty"`
+	// KeepRoot: the command is uid 0 inside, without any capability.
+	KeepRoot bool `json:"keep_root,omitempty"`
 	// Capabilities are the ones that the entrypoint holds until it has
 	// installed the ruleset; the command never has any.
 	Capabilities []string `json:"entrypoint_capabilities"`

@@ -112,7 +112,7 @@ func (b *page) words(col, first int, words []string) {
 func (b *page) text(label, s string) { b.field(label, strings.Fields(Printable(s))...) }
 
 // loud begin those of Policy.Unusual that a run says again when it starts.
-var loud = []string{"HOST NETWORK", "HARNESS HOME", "LAN-FACING", "NOT HELD", "GIT"}
+var loud = []string{"HOST NETWORK", "KEEP-ROOT", "HARNESS HOME", "LAN-FACING", "NOT HELD", "GIT"}
 
 // Loud are the notes that nobody may miss: with them, less is shut than the name
 // of the program promises.
@@ -219,8 +219,9 @@ func (b *page) runsAs(p Policy) {
 	if p.Isolation == IsolationProcess {
 		groups = "The caller's supplementary groups"
 	}
+	uid, gid := p.User()
 	b.text("runs as", fmt.Sprintf("uid %d, gid %d: the caller's own on the host. %s, "+
-		"no capabilities, no_new_privs, a seccomp filter.", UID, GID, groups))
+		"no capabilities, no_new_privs, a seccomp filter.", uid, gid, groups))
 	if len(p.Capabilities) == 0 {
 		b.text("entrypoint", "Holds no capability. The command does not start when a control does not hold.")
 		return

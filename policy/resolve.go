@@ -110,6 +110,8 @@ type Input struct {
 	// Mounts are the user's own, Agents his agents directory.
 	Mounts []BindRequest
 	Agents Agents
+	// KeepRoot leaves the command at uid 0 of the container.
+	KeepRoot bool
 	// Binds are further mounts that the harness needs of the host.
 	Binds []Mount
 	// Links and Seeds are for the home; the seeds' hashes are made here.
@@ -168,6 +170,9 @@ func Resolve(in Input) (Policy, error) {
 	if err != nil {
 		errs = append(errs, err)
 	}
+	if in.KeepRoot && local {
+		errs = append(errs, errors.New("insecure_keep_root is for podman's runtime only: a jail's command has the caller's own uid; drop it, or use --runtime podman"))
+	}
 	env, err := resolveEnv(in)
 	if err != nil {
 		errs = append(errs, err)
@@ -185,6 +190,9 @@ func Resolve(in Input) (Policy, error) {
 	}
 
 	home := Home{Volume: HomeVolume(in.Facts.Project), Ephemeral: in.EphemeralHome}
+	if in.KeepRoot {
+		home.Volume += "-root" // what is in it belongs to other ids
+	}
 	if in.EphemeralHome {
 		home.Volume = "aisb-home-" + SessionPlaceholder
 	}
@@ -201,6 +209,7 @@ func Resolve(in Input) (Policy, error) {
 		Harness:     in.Harness,
 		Command:     append([]string{}, in.Command...),
 		Project:     in.Facts.Project,
+		KeepRoot:    in.KeepRoot,
 		Workdir:     workdir,
 		WorkdirNote: note,
 		Home:        home,
@@ -398,6 +407,10 @@ const (
 // is writable inside is here and nowhere else: the root file system is read-only.
 func mounts(in Input, workdir, home string, limits Limits) []Mount {
 	tmp, varTmp := tmpSizes(limits.DiskBytes.Value)
+	runWhy := "mount point of /run/aisb; nothing the command can write"
+	if in.KeepRoot {
+		runWhy = "mount point of /run/aisb; root's, and so the command's to write"
+	}
 	out := []Mount{
 		in.project(workdir),
 		{Kind: KindVolume, Source: home, Target: HomeDir, Why: WhyHome},
@@ -405,7 +418,7 @@ func mounts(in Input, workdir, home string, limits Limits) []Mount {
 		{Kind: KindSys, Target: "/sys", ReadOnly: true, Why: "what the kernel tells of devices, in part masked"},
 		{Kind: KindDev, Target: "/dev", ReadOnly: true, Why: "null, zero, full, random, urandom, tty and terminals of its own"},
 		{Kind: KindTmpfs, Target: "/dev/shm", SizeBytes: 64 * mib, Mode: "1777", Why: "shared memory"},
-		{Kind: KindTmpfs, Target: "/run", SizeBytes: 16 * mib, Mode: "0755", Why: "mount point of /run/aisb; nothing the command can write"},
+		{Kind: KindTmpfs, Target: "/run", SizeBytes: 16 * mib, Mode: "0755", Why: runWhy},
 	}
 	out = append(out, channels(in)...)
 	out = append(out,
@@ -430,6 +443,9 @@ func unusual(p Policy, extraCA bool) []string {
 	var out []string
 	if p.Image != nil && p.Image.BaseDigest == "" {
 		out = append(out, "UNPINNED: the base image has no recorded digest yet; the next build records one")
+	}
+	if p.KeepRoot {
+		out = append(out, "KEEP-ROOT: the command is uid 0 inside; it has no capability, but owns what the image's root owns, and one mistake of the kernel's is worth more to it")
 	}
 	if p.Net.Mode == NetHost {
 		out = append(out, "HOST NETWORK: nothing is shut; the command reaches whatever this machine reaches, its loopback and local network included")

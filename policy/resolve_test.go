@@ -117,8 +117,11 @@ func TestRender(t *testing.T) {
 	mounted.Workdir = "/work"
 	alone := jailed()
 	alone.NoCwd, alone.Facts.Project = true, ""
+	rooted := plain()
+	rooted.KeepRoot, rooted.EphemeralHome = true, true
 	for name, in := range map[string]Input{
-		"mounts": mounted, "no-cwd": alone,
+		"keep-root": rooted,
+		"mounts":    mounted, "no-cwd": alone,
 		"plain": plain(), "full": full, "none": none, "named": named, "unix": unix, "local": local, "local-host": open,
 		"repository": repository(), "worktree": worktree(),
 	} {
@@ -208,6 +211,7 @@ func TestRefused(t *testing.T) {
 		{"gate unix", func(in *Input) { in.Net, in.GateName = NetUnix, "work" }, "a named gate is reached with --net gated only; drop --gate, or --net unix"},
 		{"gate engine", func(in *Input) { in.Engine, in.GateName = EngineBuiltin, "work" }, "a named gate is squid's; drop --gate or --gate-engine builtin"},
 		{"engine", func(in *Input) { in.Engine = "nginx" }, "gate engine nginx is not known; use squid or builtin"},
+		{"keep root", func(in *Input) { in.Runtime, in.Net, in.KeepRoot = RuntimeLocal, "", true }, "insecure_keep_root is for podman's runtime only: a jail's command has the caller's own uid; drop it, or use --runtime podman"},
 		{"command", func(in *Input) { in.Command = nil }, "there is no command to run; name one after --"},
 		{"argument", func(in *Input) { in.Command = []string{"x", "\xff"} }, `argument "\xff" is not valid UTF-8; it can't be passed on exactly`},
 		{"env unset", func(in *Input) { in.Env = []string{"NOPE"} }, "env NOPE is unset or empty here; set it, or drop --env NOPE"},

@@ -62,8 +62,11 @@ type Spec struct {
 	// Env is the command's whole environment, "NAME=value". A value may hold
 	// newlines. It never reaches the entrypoint's own environment.
 	Env []string `json:"env"`
-	UID int      `json:"uid"`
-	GID int      `json:"gid"`
+	// UID and GID are 1000, or 0 with KeepRoot.
+	UID int `json:"uid"`
+	GID int `json:"gid"`
+	// KeepRoot: the command stays uid 0, which is the host's user. Containers only.
+	KeepRoot bool `json:"keep_root,omitempty"`
 	// TTY: the command gets a controlling terminal, which standard input is
 	// unless PTY is set.
 	TTY bool `json:"tty"`

@@ -51,10 +51,16 @@ func Validate(s Spec) error {
 		errs = append(errs, checkCommand(s.Command)...)
 	}
 	errs = append(errs, checkEnv(s.Env)...)
-	// The sandbox's user is fixed by the image and by the user mapping; 0 would
-	// be no drop at all.
-	if s.UID != 1000 || s.GID != 1000 {
-		bad("uid %d and gid %d are not 1000 and 1000", s.UID, s.GID)
+	// The sandbox's user is fixed by the image and by the user mapping.
+	id := 1000
+	if s.KeepRoot {
+		id = 0
+	}
+	if s.UID != id || s.GID != id {
+		bad("uid %d and gid %d are not %d and %d", s.UID, s.GID, id, id)
+	}
+	if s.KeepRoot && s.Isolation != IsolationContainer {
+		bad("a jail has no root to keep")
 	}
 	if err := checkPath(s.Workdir); err != nil {
 		bad("workdir: %w", err)

@@ -110,7 +110,8 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 		Runtime: s.settings.Text("runtime"), Harness: inv.Harness, Command: command,
 		Net: s.settings.Text("net"), Engine: s.settings.Text("gate_engine"), GateName: s.settings.Text("gate"),
 		ReadOnly: s.settings.Text("fs") == "ro", ExtraCA: s.image.CA != nil,
-		Env: s.settings.Values("env"), Limits: limits(s.settings),
+		KeepRoot: s.settings.Bool("insecure_keep_root"),
+		Env:      s.settings.Values("env"), Limits: limits(s.settings),
 		// A workspace that ends with the sandbox has no home to come back to.
 		EphemeralHome: s.settings.Bool("ephemeral_home") || a.workspace != "",
 		Hold:          inv.Verb != "" && len(command) == 0,

@@ -135,6 +135,8 @@ var Options = []Option{
 		Usage: "trust the CA certificates in FILE (PEM) inside, and while the image is built"},
 	{Key: "runtime", Default: "podman", Values: []string{"podman", "local"}, Use: UseImages | UseDoctor, Topic: "runtime", Arg: "NAME",
 		Usage: "what isolates the run: podman (a container), or local (bubblewrap, no image)"},
+	{Key: "insecure_keep_root", Kind: Bool, Default: "false", Source: InFile | InEnv | InFlag, Widens: tightTo("false", "true"), Use: UseStart, Topic: "runtime",
+		Usage: "leave the command at uid 0 of the container (podman's runtime only), with no capability and the same filter and ruleset; for tools that insist on root"},
 	{Key: "profile", Use: UseStart | UseDoctor, Topic: "runtime", Arg: "NAME",
 		Usage: "the settings of profile NAME, which lie over the file's own (see Configuration)"},
 	{Key: "ignore_project_config", Kind: Bool, Default: "false", Source: InFlag, Use: UseStart | UseBuild, Topic: "files",

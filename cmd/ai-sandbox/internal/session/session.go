@@ -119,6 +119,8 @@ type Report struct {
 	Reason   string `json:"reason,omitempty"`
 	Control  string `json:"control,omitempty"` // the one that did not hold
 	Signal   int    `json:"signal,omitempty"`  // that the command died by
+	// KeepRoot: the command was uid 0 inside.
+	KeepRoot bool `json:"keep_root,omitempty"`
 	// Refused are the hosts that the gate refused.
 	Refused []gate.RefusedHost `json:"refused"`
 	// Published are the ports inside that were reached from outside.
@@ -181,7 +183,7 @@ func (m *Manager) Run(ctx context.Context, be backend.Backend, req Request) (rep
 	if req.Sandbox != nil {
 		r.id = req.Sandbox.ID
 	}
-	r.report = Report{Version: 1, Session: r.id, ExitCode: ExitFailed, EndedBy: EndedByUs,
+	r.report = Report{Version: 1, Session: r.id, KeepRoot: req.Policy.KeepRoot, ExitCode: ExitFailed, EndedBy: EndedByUs,
 		Refused: []gate.RefusedHost{}, Timings: map[string]float64{}}
 	reaped := m.reapLater(ctx, be)
 	err = r.all(ctx)
@@ -594,10 +596,11 @@ func (r *run) gateEnded() <-chan struct{} {
 // sealed is the message to the entrypoint.
 func (r *run) sealed(b backend.Sandbox, port uint16) (*spec.Spec, error) {
 	p := r.req.Policy.Filled(r.id, port)
+	uid, gid := p.User()
 	s := &spec.Spec{
 		Version: spec.Version, Session: r.id, Isolation: p.Isolation,
 		Command: p.Command, Workdir: p.Workdir, Hold: r.req.Hold,
-		UID: policy.UID, GID: policy.GID, TTY: b.TTY,
+		UID: uid, GID: gid, KeepRoot: p.KeepRoot, TTY: b.TTY,
 		Firewall: spec.Firewall{Mode: p.Net.Mode},
 		Env:      environ(p.Env, r.req.Values),
 	}

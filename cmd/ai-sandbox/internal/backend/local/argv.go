@@ -89,6 +89,8 @@ func jailOf(s backend.Sandbox) (jail, error) {
 		return no("isolation %s", policy.Quote(p.Isolation))
 	case p.Image != nil || s.Image != "":
 		return no("an image")
+	case p.KeepRoot:
+		return no("insecure_keep_root")
 	case len(p.Capabilities) > 0:
 		return no("capabilities (%s)", strings.Join(p.Capabilities, ", "))
 	case p.Net.GateName != "":

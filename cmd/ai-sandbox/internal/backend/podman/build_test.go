@@ -85,7 +85,7 @@ func TestBuildOptions(t *testing.T) {
 func TestPrimeSpec(t *testing.T) {
 	id := strings.Repeat("a", 64)
 	s := primeSpec(id)
-	if s.UserNS != userNS || s.NetNS.NSMode != specgen.NoNetwork || len(s.CapAdd) != 0 || !slices.Equal(s.CapDrop, []string{"ALL"}) ||
+	if s.UserNS != userNS(1000, 1000) || s.NetNS.NSMode != specgen.NoNetwork || len(s.CapAdd) != 0 || !slices.Equal(s.CapDrop, []string{"ALL"}) ||
 		s.Image != id || !slices.Equal(s.Entrypoint, []string{entrypointPath}) || !slices.Equal(s.Command, []string{"version"}) ||
 		len(s.Volumes) != 0 || len(s.Mounts) != 1 || s.Mounts[0].Type != "mqueue" || s.Name != "aisb-prime-aaaaaaaaaaaa" {
 		t.Errorf("spec: %+v", s)

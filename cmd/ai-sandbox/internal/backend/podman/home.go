@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/containers/podman/v5/pkg/bindings/volumes"
@@ -20,8 +21,16 @@ import (
 // OCI runtime would make them as the container's root, which the sandbox's user
 // could not change afterwards; and it follows a link there, within the container.
 // A sandbox has written the volume: none is followed here.
-func (c *Client) homePoints(ctx context.Context, home policy.Home) error {
-	if len(home.Points) == 0 {
+//
+// With root kept the volume must not be empty: podman gives an empty one to the
+// user that has the image's home, who is nobody's then.
+func (c *Client) homePoints(ctx context.Context, p policy.Policy) error {
+	home := p.Home
+	points := home.Points
+	if p.KeepRoot {
+		points = append(slices.Clone(points), ".cache")
+	}
+	if len(points) == 0 {
 		return nil
 	}
 	conn, cancel := c.with(ctx)
@@ -33,7 +42,7 @@ func (c *Client) homePoints(ctx context.Context, home policy.Home) error {
 	if err := firstMode(v.Mountpoint); err != nil {
 		return fmt.Errorf("make the home volume %s private: %w", home.Volume, err)
 	}
-	for _, p := range home.Points {
+	for _, p := range points {
 		if err := tree.MakePoint(v.Mountpoint, p, true); err != nil {
 			return fmt.Errorf("make the mount point %s in the home volume %s: %w", policy.Quote(p), home.Volume, err)
 		}

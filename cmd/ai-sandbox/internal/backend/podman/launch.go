@@ -120,7 +120,7 @@ func (c *Client) createMapped(ctx context.Context, s *specgen.SpecGenerator, lim
 		if err != nil {
 			return id, nil, fmt.Errorf("look at the container %s: %w", s.Name, err)
 		}
-		if mapsUsers(data) {
+		if mapsUsers(data, userOf(s)) {
 			return id, data, nil
 		}
 		if err := c.Remove(context.WithoutCancel(ctx), id); err != nil {
@@ -156,22 +156,23 @@ func (c *Client) inspect(ctx context.Context, id string) (*define.InspectContain
 }
 
 // mapsUsers tells whether the container's user is the one that podman runs as
-// (0 in the namespace of the service), and its root is somebody else.
-func mapsUsers(data *define.InspectContainerData) bool {
+// (0 in the namespace of the service), and its root, if it is not that user, is
+// somebody else.
+func mapsUsers(data *define.InspectContainerData, user int) bool {
 	if data.HostConfig == nil || data.HostConfig.IDMappings == nil {
 		return false
 	}
 	maps := func(lines []string, id int) bool {
-		root := false
+		root := id == 0
 		user := slices.Contains(lines, fmt.Sprintf("%d:0:1", id))
 		for _, l := range lines {
-			if rest, ok := strings.CutPrefix(l, "0:"); ok {
+			if rest, ok := strings.CutPrefix(l, "0:"); ok && id != 0 {
 				root = !strings.HasPrefix(rest, "0:")
 			}
 		}
 		return root && user
 	}
-	return maps(data.HostConfig.IDMappings.UIDMap, policy.UID) && maps(data.HostConfig.IDMappings.GIDMap, policy.GID)
+	return maps(data.HostConfig.IDMappings.UIDMap, user) && maps(data.HostConfig.IDMappings.GIDMap, user)
 }
 
 func (c *Client) CreateSandbox(ctx context.Context, b backend.Sandbox) (string, error) {
@@ -179,7 +180,7 @@ func (c *Client) CreateSandbox(ctx context.Context, b backend.Sandbox) (string, 
 	if err != nil {
 		return "", err
 	}
-	if err := c.homePoints(ctx, b.Policy.Home); err != nil {
+	if err := c.homePoints(ctx, b.Policy); err != nil {
 		return "", err
 	}
 	if err := checkMasks(b.Policy.Mounts); err != nil {

@@ -28,9 +28,10 @@ const shmSize = 64 << 20
 
 // userNS makes container uid 1000 the invoking user, so that what the command
 // writes in the project is the user's, and root a uid that owns nothing.
-var userNS = specgen.Namespace{
-	NSMode: specgen.KeepID,
-	Value:  fmt.Sprintf("uid=%d,gid=%d", policy.UID, policy.GID),
+//
+// With root kept, container root is the invoking user.
+func userNS(uid, gid int) specgen.Namespace {
+	return specgen.Namespace{NSMode: specgen.KeepID, Value: fmt.Sprintf("uid=%d,gid=%d", uid, gid)}
 }
 
 // pastaOptions are pasta's arguments beyond those that podman adds itself.
@@ -67,6 +68,14 @@ func pastaArgs(options []string, netns string) []string {
 	)
 }
 
+// userOf is the uid and gid inside that a specification makes the invoking user's.
+func userOf(s *specgen.SpecGenerator) int {
+	if s.UserNS == userNS(0, 0) {
+		return 0
+	}
+	return policy.UID
+}
+
 // base is what both containers have in common: nothing but what is said here.
 func base(image, name string, labels map[string]string) *specgen.SpecGenerator {
 	s := specgen.NewSpecGenerator(image, false)
@@ -95,7 +104,7 @@ func base(image, name string, labels map[string]string) *specgen.SpecGenerator {
 	s.Privileged = &no
 	s.NoNewPrivileges = &yes
 	s.CapDrop = []string{"ALL"}
-	s.UserNS = userNS
+	s.UserNS = userNS(policy.UID, policy.GID)
 	s.PidNS = specgen.Namespace{NSMode: specgen.Private}
 	s.IpcNS = specgen.Namespace{NSMode: specgen.Private}
 	s.UtsNS = specgen.Namespace{NSMode: specgen.Private}
@@ -124,6 +133,10 @@ func sandboxSpec(b backend.Sandbox) (*specgen.SpecGenerator, error) {
 	})
 	yes := true
 	s.Command = []string{"session"}
+	s.UserNS = userNS(p.User())
+	if p.KeepRoot {
+		s.Command = append(s.Command, "--keep-root")
+	}
 	s.Hostname = "sandbox"
 	s.User = "0:0"
 	s.CapAdd = p.Capabilities

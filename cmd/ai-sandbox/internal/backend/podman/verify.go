@@ -441,7 +441,7 @@ func (c *Client) kernelDifferences(proc string, data *define.InspectContainerDat
 		return nil, errors.New("it does not run")
 	}
 	var p []difference
-	outside, err := outsideUID(proc, data.State.Pid, policy.UID)
+	outside, err := outsideUID(proc, data.State.Pid, userOf(s))
 	if err != nil {
 		return nil, err
 	}
