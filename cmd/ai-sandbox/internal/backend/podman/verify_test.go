@@ -145,7 +145,7 @@ func TestMapsUsers(t *testing.T) {
 	} {
 		m := &define.InspectIDMappings{UIDMap: tc.lines, GIDMap: tc.lines}
 		data := &define.InspectContainerData{HostConfig: &define.InspectContainerHostConfig{IDMappings: m}}
-		if got := mapsUsers(data, policy.UID); got != tc.want {
+		if got := mapsUsers(data, 1000); got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
 		// With root kept, root is you and nobody else is.
@@ -153,7 +153,7 @@ func TestMapsUsers(t *testing.T) {
 			t.Errorf("%s, root kept: %v", name, got)
 		}
 		m.UIDMap = []string{"0:1:1000", "1000:0:1"}
-		if got := mapsUsers(data, policy.UID); got != tc.want {
+		if got := mapsUsers(data, 1000); got != tc.want {
 			t.Errorf("%s, groups alone: %v", name, got)
 		}
 	}

@@ -1,0 +1,117 @@
+package host
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"ai-sandbox/policy"
+)
+
+func TestMountProblem(t *testing.T) {
+	f := good()
+	f.PasswdHome = "/data/dev"
+	f.Specials = specials(map[string]string{
+		"SSH_AUTH_SOCK": "/srv/ssh/agent.1", "DBUS_SESSION_BUS_ADDRESS": "unix:abstract=x;unix:guid=1,path=/srv/bus/socket", "DOCKER_HOST": "unix:///srv/docker/d.sock",
+	}, "/home/dev")
+	for path, want := range map[string]string{
+		"/": "is the whole machine", "/home/dev": "is your home", "/data/dev": "is your home", "/home": "holds your home", "/data": "holds your home",
+		"/home/dev/.config": "settings of every program", "/home/dev/.config/ai-sandbox": "configuration", "/home/dev/.config/ai-sandbox/x": "configuration",
+		"/home/dev/.local/state/ai-sandbox/homes/x": "state", "/home/dev/.cache/ai-sandbox": "cache", "/home/dev/.local/share/containers/storage": "podman store",
+		"/run/user/1000": "runtime directory", "/run/user/1000/podman": "runtime directory", "/run": "runtime directory", "/srv/ssh": "an agent that holds keys", "/srv": "would show",
+		"/srv/bus": "a message bus", "/srv/docker": "a container service", "/etc": "directory of the system", "/etc/ssl": "directory of the system", "/usr": "directory of the system",
+		"/srv/a:b": "holds a \":\"", "/mnt/theirs": "another user (uid 1001)", "/mnt/sockets": "a socket of a container service",
+		"/mnt/mine": "", "/home/dev/.config/nvim": "", "/home/dev/.ssh": "", "/home/dev/.sshd": "",
+	} {
+		s := Source{Path: path, Dir: true, Owner: 1000}
+		var sockets []string
+		switch path {
+		case "/mnt/theirs":
+			s.Owner = 1001
+		case "/mnt/sockets":
+			sockets = []string{"/mnt/sockets/a/docker.sock"}
+		}
+		got := MountProblem(f, "mount", s, false, sockets)
+		if (got == "") != (want == "") || !strings.Contains(got, want) || strings.Contains(got, "\n") {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	if got := MountProblem(f, "mount", Source{Path: "/home/dev/.ssh/x", Owner: 1000}, true, nil); !strings.Contains(got, "holds credentials") {
+		t.Errorf("writable keys: %q", got)
+	}
+}
+
+func TestSockets(t *testing.T) {
+	dir := t.TempDir()
+	deep := filepath.Join(dir, "a", strings.Repeat("long", 40), "b")
+	if err := os.MkdirAll(deep, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, other); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	var want []string
+	for _, name := range []string{filepath.Join(other, "through a link"), "relative", filepath.Join(dir, "s")} {
+		l, err := net.Listen("unix", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		want = append(want, filepath.Join(dir, filepath.Base(name)))
+	}
+	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: "stale"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.SetUnlinkOnClose(false)
+	stale.Close()
+	slices.Sort(want)
+	if got := Sockets(dir, deep); !slices.Equal(got[0], want) || len(got[1]) != 0 {
+		t.Errorf("%q\nwant %q", got, want)
+	}
+	if got := walkSockets(dir, 1); len(got) != 4 {
+		t.Errorf("the walk finds %q", got)
+	}
+}
+
+func TestSocketName(t *testing.T) {
+	for line, want := range map[string]string{
+		"Num       RefCount Protocol Flags    Type St Inode Path":              "Path",
+		"0000000000000000: 00000002 00000000 00010000 0001 01 12345 /run/a b":  "/run/a b",
+		"0000000000000000: 00000003 00000000 00000000 0001 03   123":           "",
+		"0000000000000000: 00000002 00000000 00010000 0001 01    99 @abstract": "@abstract",
+		"": "", "x": "",
+	} {
+		if got := socketName(line); got != want {
+			t.Errorf("%q: %q", line, got)
+		}
+	}
+}
+
+func TestCheckPoints(t *testing.T) {
+	outer, src := t.TempDir(), t.TempDir()
+	for _, d := range []string{"dir", "ai"} {
+		if err := os.Mkdir(filepath.Join(outer, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(outer, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(src, filepath.Join(outer, "link")); err != nil {
+		t.Fatal(err)
+	}
+	project := policy.Mount{Kind: policy.KindBind, Source: outer, Target: "/p", Why: policy.WhyProject}
+	for at, want := range map[string]string{"dir": "", "missing": "there is no", "link": "is a symlink", "link/x": "is a symlink", "file": "not both", "dir/missing": "there is no"} {
+		m := policy.Mount{Kind: policy.KindBind, Source: src, Target: "/p/" + at, ID: policy.Identity{Ino: 1}, Why: policy.WhyMount}
+		err := CheckPoints([]policy.Mount{project, m})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", at, err, want)
+		}
+	}
+}
