@@ -79,7 +79,7 @@ func optionHelp(b *strings.Builder, use config.Use, own []ownFlag) {
 			}
 			term := "--" + o.Flag()
 			if o.Kind == config.Bool && o.Default == "true" {
-				term = "--[no-]" + o.Flag()
+				term += ", --no-" + o.Flag()
 			}
 			if o.Arg != "" && o.Bare == "" {
 				term += " "

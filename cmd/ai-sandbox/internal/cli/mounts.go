@@ -35,6 +35,9 @@ func (a *app) withoutProject(flagLayer []config.Item) bool {
 // after the harness, whose binds are looked through as well.
 func (a *app) mounts(in *policy.Input, s setup) error {
 	f := s.Facts
+	if in.NoCwd {
+		f.Project = host.Dir{}
+	}
 	if p := f.Project; p.Path != "" {
 		in.Facts.ProjectID = policy.Identity{Dev: p.Dev, Ino: p.Ino}
 	}

@@ -126,6 +126,9 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 	if in.NoCwd = s.settings.Bool("no_cwd"); s.settings.Text("workdir") != workdirAuto {
 		in.Workdir = s.settings.Text("workdir")
 	}
+	if in.NoCwd {
+		in.Facts.Project = ""
+	}
 	if err := look(&in, s.settings.Values("unprotect")); err != nil {
 		errs = append(errs, err)
 	}

@@ -60,7 +60,7 @@ func TestScriptSpec(t *testing.T) {
 	if args := strings.Join(s.NetworkOptions["pasta"], " "); s.NetNS.NSMode != "pasta" || strings.Contains(args, "map-") || !strings.Contains(args, "-T none") {
 		t.Errorf("network %s %s", s.NetNS.NSMode, args)
 	}
-	if len(s.Mounts) != 1 || len(s.Volumes) != 0 || *s.Privileged || s.UserNS != userNS {
+	if len(s.Mounts) != 1 || len(s.Volumes) != 0 || *s.Privileged || s.UserNS != userNS(1000, 1000) {
 		t.Errorf("%+v", s)
 	}
 }
