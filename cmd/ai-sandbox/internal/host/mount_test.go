@@ -115,3 +115,49 @@ func TestCheckPoints(t *testing.T) {
 		}
 	}
 }
+
+func TestSame(t *testing.T) {
+	dir := t.TempDir()
+	for _, d := range []string{"agents/skills", "other"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alias := filepath.Join(t.TempDir(), "alias") // stands for a bind mount
+	if err := os.Symlink(filepath.Join(dir, "agents"), alias); err != nil {
+		t.Fatal(err)
+	}
+	for pair, want := range map[[2]string]bool{
+		{alias, filepath.Join(dir, "agents")}: true, {filepath.Join(alias, "skills"), filepath.Join(dir, "agents")}: true,
+		{alias, filepath.Join(dir, "agents/skills")}: true, {alias, filepath.Join(dir, "other")}: false, {alias, filepath.Join(dir, "missing")}: false,
+	} {
+		if got := Same(pair[0], pair[1]); got != want {
+			t.Errorf("%q: %v", pair, got)
+		}
+	}
+}
+
+func TestLinks(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for name, to := range map[string]string{"a": "b", "b": at("d/c"), "d/c": "../e", "loop": "loop", "p": "d"} {
+		if err := os.MkdirAll(filepath.Dir(at(name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(to, at(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := Links(at("a")), []string{at("a"), at("b"), at("d/c"), at("e")}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := Links(at("p/c")), []string{at("d/c"), at("e")}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := Links(at("loop")); len(got) != 40 {
+		t.Errorf("%d places", len(got))
+	}
+}
