@@ -5,6 +5,7 @@ package jail
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,11 +61,13 @@ func mirrorable(t *testing.T) string {
 	if err := onMnt(); err != nil {
 		t.Fatal(err)
 	}
-	return "/mnt"
+	return "/mnt/aisb"
 }
 
 // onMnt is in the run's own mount namespace.
-var onMnt = sync.OnceValue(func() error { return unix.Mount("tmpfs", "/mnt", "tmpfs", 0, "mode=0755") })
+var onMnt = sync.OnceValue(func() error {
+	return errors.Join(unix.Mount("tmpfs", "/mnt", "tmpfs", 0, "mode=0755"), os.Mkdir("/mnt/aisb", 0o700))
+})
 
 // submount is a directory with another one mounted in it: the run's own in the
 // test host, where only root mounts.
@@ -100,7 +103,7 @@ func between(b *box, f func(), args ...string) mounttest.Result {
 	fake := b.t.TempDir()
 	at, on := filepath.Join(fake, "at"), filepath.Join(fake, "on")
 	real := strings.TrimSpace(output(b.t, "sh", "-c", "command -v bwrap"))
-	write(b.t, filepath.Join(fake, "bwrap"), "#!/bin/bash\ncase \"$*\" in *session*) : >'"+at+"'; until test -e '"+on+"'; do sleep 0.01; done;; esac\nexec -a \"$0\" "+real+" \"$@\"\n", 0o755)
+	write(b.t, filepath.Join(fake, "bwrap"), "#!/bin/bash\ncase \"$*\" in *\"aisb-entrypoint session\"*) : >'"+at+"'; until test -e '"+on+"'; do sleep 0.01; done;; esac\nexec -a \"$0\" "+real+" \"$@\"\n", 0o755)
 	in := *b
 	in.env = append(in.env, "PATH="+fake+":"+os.Getenv("PATH"))
 	ctx, cancel := context.WithTimeout(context.Background(), runTime)
