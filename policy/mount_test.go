@@ -65,7 +65,7 @@ func FuzzParseMount(f *testing.F) {
 
 // Whatever the project and the workdir are called, what is mounted hides nothing
 // of the sandbox.
-func FuzzWorkdir(f *testing.F) {
+func FuzzMountPlaces(f *testing.F) {
 	for _, s := range []string{"/usr", "/home/dev/x", "/home/sandbox-x/y", "/", "/library", "/home", "/a b", "//", "/tmp/../x", "/lib"} {
 		f.Add(s, "")
 		f.Add("/srv/x", s)

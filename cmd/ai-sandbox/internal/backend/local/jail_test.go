@@ -28,6 +28,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+	"ai-sandbox/cmd/ai-sandbox/internal/tree"
 	"ai-sandbox/policy"
 )
 
@@ -773,7 +774,7 @@ func TestPlanted(t *testing.T) {
 		if err := os.Symlink(link, filepath.Join(home, ".agent")); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := x.b.CreateSandbox(t.Context(), x.sandbox); !errors.Is(err, errPlanted) {
+		if _, err := x.b.CreateSandbox(t.Context(), x.sandbox); !errors.Is(err, tree.ErrPlanted) {
 			t.Errorf("%s: %v", link, err)
 		}
 		if err := os.Remove(filepath.Join(home, ".agent")); err != nil {
