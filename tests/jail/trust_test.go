@@ -44,6 +44,13 @@ func TestProjectConfig(t *testing.T) {
 	}
 
 	// From inside, by every way that leads to the file.
+	program, err := os.ReadFile(b.bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, "ai-sandbox"), program, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	const more = "allow = more.no.test"
 	inside := b.ok("--", "sh", "-c", `
 		echo '`+more+`' >>.ai-sandbox/config
@@ -51,7 +58,8 @@ func TestProjectConfig(t *testing.T) {
 		echo '`+more+`' >>.ai-sandbox/config
 		mkdir -p config state && echo '`+more+`' >config/config
 		echo XDG_CONFIG_HOME=$PWD/config >.env
-		true`)
+		mkdir -p other/.ai-sandbox && echo '`+more+`' >other/.ai-sandbox/config
+		./ai-sandbox trust --yes other && ./ai-sandbox trust --yes; echo trusts: $?`)
 	data, err := os.ReadFile(file)
 	if err != nil || string(data) != trusted {
 		t.Logf("the file could be written from inside: %q (%v)", data, err)
@@ -65,6 +73,14 @@ func TestProjectConfig(t *testing.T) {
 	}
 	write(trusted + more + "\n")
 	stopped(b.run(fetch...), "+ "+more+"  # widens")
+
+	// Trust that is said inside is not the host's.
+	if !strings.Contains(inside.Out, "trusts: 0") {
+		t.Errorf("inside: %s", inside)
+	}
+	other := *b
+	other.dir = filepath.Join(b.dir, "other")
+	stopped(other.run(fetch...), "+ "+more+"  # widens")
 
 	// It narrows without a word, also what was trusted.
 	write("net = none\n")

@@ -128,15 +128,17 @@ Examples
 	item(b, "--version", "print the version", 26)
 	b.WriteString(`
 Configuration
-  The file $XDG_CONFIG_HOME/ai-sandbox/config holds "key = value" lines,
-  variables are AISB_KEY (lists separated by spaces), flags are --key. A flag
-  beats a variable, and a variable the file. Lists add up; "key =" alone empties
-  what came before.
+  The files $XDG_CONFIG_HOME/ai-sandbox/config and, in the project,
+  .ai-sandbox/config hold "key = value" lines, variables are AISB_KEY (lists
+  separated by spaces), flags are --key. A flag beats a variable, that the
+  project's file, and that the user's. Lists add up; "key =" alone empties what
+  came before. What in a project's file lets a run do more counts only after
+  "ai-sandbox trust"; "ai-sandbox config" tells what counts, and from where.
 
-  A line "[profile NAME]" in the file begins a profile. The lines below it count
+  A line "[profile NAME]" in a file begins a profile. The lines below it count
   when it is chosen, by --profile NAME, AISB_PROFILE or a line "profile = NAME"
-  at the file's top, and lie over those above the first profile. These are built
-  in, below what the file says in one of the same name:
+  at a file's top, and lie over those above the first profile. These are built
+  in, below what a file says in one of the same name:
 `)
 	for _, p := range config.Profiles {
 		var settings []string
