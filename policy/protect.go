@@ -10,6 +10,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -189,26 +190,26 @@ func (p protection) over(mounts []Mount) []Mount {
 	return slices.Insert(mounts, i, p.mounts...)
 }
 
-// reachedAgain names the writable mounts by which something protected can be
-// changed all the same.
-func reachedAgain(mounts []Mount) []string {
-	var out []string
+// reachedAgain refuses a writable mount that would show the project, or something
+// protected in it, a second time: there it could be changed.
+func reachedAgain(mounts []Mount, project string) error {
+	var errs []error
 	for _, m := range mounts {
 		switch {
 		case m.Kind != KindBind, m.ReadOnly, m.Why == WhyProject, m.Why == WhyGitDir, m.Why == WhyHeld:
 			continue
+		case project != "" && isOrIn(project, m.Source):
+			errs = append(errs, fmt.Errorf("the mount of %s at %s is writable and shows the project a second time, where nothing of it is protected; mount it read-only", Quote(m.Source), Quote(m.Target)))
+			continue
 		}
-		var paths []string
 		for _, p := range mounts {
-			if p.Why == WhyProtected && (m.Source == "/" || p.Source == m.Source || strings.HasPrefix(p.Source, m.Source+"/") || strings.HasPrefix(m.Source, p.Source+"/")) {
-				paths = append(paths, Quote(p.Source))
+			if p.Why == WhyProtected && Touches(p.Source, m.Source) {
+				errs = append(errs, fmt.Errorf("the mount of %s at %s is writable and leads to %s, which is protected in the project; mount it read-only, or see --unprotect", Quote(m.Source), Quote(m.Target), Quote(p.Source)))
+				break
 			}
 		}
-		if len(paths) > 0 {
-			out = append(out, fmt.Sprintf("NOT HELD: the mount at %s is writable and leads to what is protected in the project: %s", Quote(m.Target), strings.Join(paths, ", ")))
-		}
 	}
-	return out
+	return errors.Join(errs...)
 }
 
 // unseen says why a host directory can't be mounted at its own path, or "".

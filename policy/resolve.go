@@ -236,6 +236,9 @@ func Resolve(in Input) (Policy, error) {
 	if p.Mounts, err = extraMounts(in, p.Mounts, &p.Home); err != nil {
 		return Policy{}, err
 	}
+	if err := reachedAgain(p.Mounts, p.Project); err != nil {
+		return Policy{}, err
+	}
 	if in.Net == NetGated || in.Net == NetUnix {
 		p.Net.Engine = in.Engine
 		if in.Engine == "" {
@@ -251,7 +254,7 @@ func Resolve(in Input) (Policy, error) {
 	if p.Image != nil && (p.Net.Engine != EngineSquid || p.Net.GateName != "") {
 		p.Image.GateRef, p.Image.GateID = "", "" // the run starts no such container
 	}
-	p.Unusual = slices.Concat(unusual(p, in.ExtraCA), guard.notes, reachedAgain(p.Mounts), in.Loud)
+	p.Unusual = slices.Concat(unusual(p, in.ExtraCA), guard.notes, in.Loud)
 	return p, nil
 }
 

@@ -66,6 +66,9 @@ func (a *app) mounts(in *policy.Input, s setup) error {
 	for _, b := range in.Binds {
 		project = append(project, add(b.Source))
 	}
+	if g := in.Facts.Git; g != nil { // of a worktree
+		project = append(project, add(g.Root))
+	}
 	first := len(trees)
 	for _, m := range in.Mounts {
 		add(m.Source)

@@ -30,6 +30,11 @@ import (
 
 // A supervisor is a process of its own: this test binary again.
 func TestMain(m *testing.M) {
+	// Commands would inherit a SIGHUP that is ignored (nohup), which no shell can
+	// trap; one that is handled is reset in them.
+	if signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	if conf := os.Getenv("AISB_TEST_SUPERVISOR"); conf != "" {
 		os.Exit(supervise(conf))
 	}
