@@ -335,6 +335,7 @@ func TestNoOwner(t *testing.T) {
 func TestHalfClosed(t *testing.T) {
 	data := make([]byte, 4<<20)
 	rand.Read(data)
+	data[0] = 'x' // at random it is now and then what a TLS hello begins with
 	both(t, func(t *testing.T, onUnix bool) {
 		t.Run("client first", func(t *testing.T) {
 			f := startFar(t, func(c *net.TCPConn) {
@@ -971,6 +972,7 @@ func TestNoPipes(t *testing.T) {
 	c := openTunnel(t, addr, f.addr)
 	data := make([]byte, 1<<20)
 	rand.Read(data)
+	data[0] = 'x' // at random it is now and then what a TLS hello begins with
 	go func() {
 		c.Write(data)
 		c.CloseWrite()
