@@ -40,6 +40,12 @@ func Diff(a, b Policy) Difference {
 	if !slices.Equal(a.Command, b.Command) {
 		d.otherwise("command: %s -> %s", words(a.Command), words(b.Command))
 	}
+	switch {
+	case b.KeepRoot && !a.KeepRoot:
+		d.more("the command runs as root of the container")
+	case a.KeepRoot && !b.KeepRoot:
+		d.less("the command does not run as root of the container")
+	}
 	d.image(a.Image, b.Image)
 	d.mounts(a, b)
 	d.home(a.Home, b.Home)
@@ -79,7 +85,7 @@ func Diff(a, b Policy) Difference {
 			d.otherwise("marked: %s", Printable(s))
 		}
 	}
-	d.rest("", a, b, "runtime", "isolation", "harness", "command", "project", "workdir", "workdir_note", "image", "mounts", "home",
+	d.rest("", a, b, "runtime", "isolation", "harness", "command", "project", "workdir", "workdir_note", "keep_root", "image", "mounts", "home",
 		"env", "net", "publish", "limits", "entrypoint_capabilities", "ruleset", "unusual")
 	return d
 }

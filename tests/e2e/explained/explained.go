@@ -86,8 +86,8 @@ func (b Bench) policies() [][]string {
 		allow("!"+internet.Metadata, "!"+t+".meta.test"),
 		allow("!127.0.0.1:8888"),
 		allow("!"+t+".loop.test:8888", "127.0.0.1:8888"),
-		append(allow(".ok.test"), "--fs", "ro"),
-		append(allow(".ok.test", "!"+internet.Private), "--net", "none"),
+		append(allow(".ok.test"), "--fs", "ro", "--mount", b.secret()+":/mnt/more"),
+		append(allow(".ok.test", "!"+internet.Private), "--net", "none", "--mount", b.secret()+":/mnt/more:rw"),
 		append(allow(".ok.test", "!"+internet.Private), "--ephemeral-home", "--gate-engine", "builtin"),
 	}
 	last := append(allow(".ok.test"), "--net", "unix", "--gate-engine", "builtin")
@@ -102,13 +102,16 @@ func (b Bench) paths() []string {
 	return []string{
 		".", "./sub", "./out", "..", "../secret-" + b.Token, "./link", "./link-in",
 		"./.git", "./.git/hooks", "./.git/refs", "./.vscode", "./.vscode/x", "./new",
-		"/usr", "/usr/lib", "/etc", "/opt", "/root", "/tmp", "/var/tmp", "/dev/shm", "/home/sandbox", "/run", "/run/aisb", "/var/lib", "/home",
+		"/usr", "/usr/lib", "/etc", "/opt", "/root", "/tmp", "/var/tmp", "/dev/shm", "/home/sandbox", "/run", "/run/aisb", "/var/lib", "/home", "/mnt/more",
 	}
 }
 
+// secret is a directory that only --mount shows.
+func (b Bench) secret() string { return filepath.Join(filepath.Dir(b.Project), "secret-"+b.Token) }
+
 // stage makes what paths names, each with a file that tells it.
 func (b Bench) stage() error {
-	secret := filepath.Join(filepath.Dir(b.Project), "secret-"+b.Token)
+	secret := b.secret()
 	for _, d := range []string{".git/hooks", ".git/refs", ".git/objects"} {
 		if err := os.MkdirAll(filepath.Join(b.Project, d), 0o755); err != nil {
 			return fmt.Errorf("make a repository: %w", err)
@@ -215,7 +218,7 @@ func (b Bench) Measure() (compared, yes int, problems []error) {
 				yes++
 			}
 			// Of what is not there, it tells what would be.
-			image := strings.Contains(a.answer, "if the image has it") && strings.HasSuffix(a.dir, "/secret-"+b.Token)
+			image := strings.Contains(a.answer, "if the image has it") && (strings.HasSuffix(a.dir, "/secret-"+b.Token) || a.dir == "/mnt/more")
 			if is == "not visible" && (image || strings.Contains(a.answer, "\n  nothing is there now\n")) {
 				is = a.access
 			}

@@ -56,6 +56,11 @@ var explainVerb = &verb{
 		}
 		b := &answer{settings: s.settings, policy: p}
 		if isPath(what) {
+			for _, it := range s.settings["mount"] {
+				if r, _, err := a.mountEntry(it, s.Facts); err == nil { // else there was no policy
+					b.mounts = append(b.mounts, r)
+				}
+			}
 			err = b.path(a.absolute(what, s.Facts.Home))
 		} else {
 			b.host(host, port)
@@ -89,6 +94,7 @@ type answer struct {
 	strings.Builder
 	settings config.Settings
 	policy   policy.Policy
+	mounts   []policy.BindRequest
 }
 
 func (b *answer) line(format string, args ...any) {
@@ -278,8 +284,13 @@ func (b *answer) place(pl policy.Place) {
 	case pl.Mount >= 0:
 		m := p.Mounts[pl.Mount]
 		from := ""
-		if m.Why == policy.WhyProject && m.ReadOnly {
+		switch {
+		case m.Why == policy.WhyProject && m.ReadOnly:
 			from = "; fs = ro" + b.from("fs")
+		case m.Why == policy.WhyAgents:
+			from = b.from("agents_dir")
+		case strings.HasPrefix(m.Why, policy.WhyMount):
+			from = b.asked(m)
 		}
 		b.line("  by the mount %s%s", m.Line(), from)
 	case pl.Access == policy.AccessNone:
@@ -292,6 +303,17 @@ func (b *answer) place(pl policy.Place) {
 	for _, m := range p.Under(pl.Path) {
 		b.line("  below it: %s", m.Line())
 	}
+}
+
+// asked says where a mount of the user's was asked for.
+func (b *answer) asked(m policy.Mount) string {
+	var from string
+	for _, r := range b.mounts {
+		if r.Source == m.Source && (from == "" || r.Target == m.Target) {
+			from = " (" + policy.Printable(r.Origin) + ")"
+		}
+	}
+	return from
 }
 
 // resolve follows links as far as the path exists; what is below does not.

@@ -88,10 +88,16 @@ func TestExplainPath(t *testing.T) {
 	if err := os.Symlink("/etc/passwd", filepath.Join(s.project, "link")); err != nil {
 		t.Fatal(err)
 	}
+	data := base + "/srv/data"
+	if err := os.MkdirAll(data, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
 		args string
 		want []string
 	}{
+		{"--mount " + data + ":/mnt/data " + data + "/x", []string{"of this machine: read-only, inside at /mnt/data/x", "by the mount ro bind /mnt/data", " (--mount)\n"}},
+		{"--mount " + data + ":/mnt/data:rw --mount " + data + ":/mnt/again /mnt/again", []string{"/mnt/again, inside: read-only\n", " (--mount)\n"}},
 		{".", []string{s.project + ", of this machine: read-write, ", "by the mount rw bind " + inside}},
 		{"./a/b", []string{s.project + "/a/b, of this machine: read-write, "}},
 		{"--fs ro ./a/b", []string{s.project + "/a/b, of this machine: read-only, ", "fs = ro (--fs)"}},
