@@ -265,7 +265,7 @@ func (s Suite) Storm(t *testing.T, width, rounds int) {
 
 func onlyRefused(errOut string) bool {
 	for line := range strings.Lines(errOut) {
-		if !strings.Contains(line, "mkdir: cannot create directory") && !strings.Contains(line, "the project is mounted at") {
+		if !strings.Contains(line, "mkdir: cannot create directory") && !strings.Contains(line, "the project is mounted at") && !strings.Contains(line, "the default limit of ") {
 			return false
 		}
 	}

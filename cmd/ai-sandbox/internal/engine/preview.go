@@ -86,7 +86,7 @@ func dryRun(r cli.RunRequest) ([]cli.Section, error) {
 // dryRunLocal is the jail's command line, and its gate's where that is squid.
 func dryRunLocal(r cli.RunRequest) ([]cli.Section, error) {
 	p := r.Policy
-	text, err := local.Preview(backend.Sandbox{
+	text, limits, err := local.Preview(backend.Sandbox{
 		Name: "aisb-" + policy.SessionPlaceholder, Session: policy.SessionPlaceholder, Policy: p, ControlDir: controlDir(p),
 		TTY: onTerminal(r),
 	})
@@ -94,6 +94,9 @@ func dryRunLocal(r cli.RunRequest) ([]cli.Section, error) {
 		return nil, err
 	}
 	out := []cli.Section{{Title: "bwrap command line of the sandbox", Text: text}}
+	if limits != "" {
+		out = append(out, cli.Section{Title: "limits of its first process", Text: limits})
+	}
 	if p.Net.Engine != policy.EngineSquid {
 		return out, nil
 	}

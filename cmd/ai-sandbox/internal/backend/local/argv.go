@@ -291,13 +291,14 @@ func shown(s string) string {
 	return policy.Quote(s)
 }
 
-// Preview is the command line of a sandbox, for --dry-run.
-func Preview(s backend.Sandbox) (string, error) {
+// Preview is the command line of a sandbox, for --dry-run, and what limits its
+// first process besides, if anything does.
+func Preview(s backend.Sandbox) (argv, limits string, err error) {
 	j, err := jailOf(s)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	return build(j, previewFacts()).String() + limitsText(s.Name, j.limits), nil
+	return build(j, previewFacts()).String(), limitsText(s.Name, j.limits), nil
 }
 
 // PreviewGate is the command line of a squid gate, for --dry-run.

@@ -154,13 +154,13 @@ func TestUnsupported(t *testing.T) {
 		"a mount of kind \"a wish\" (/usr)": func(s *backend.Sandbox) { s.Policy.Mounts[0].Kind = "a wish" },
 	} {
 		s := sandbox(t, func(*policy.Input) {})
-		if _, err := Preview(s); err != nil {
+		if _, _, err := Preview(s); err != nil {
 			t.Fatal(err)
 		}
 		change(&s)
 		for _, f := range []func() error{
 			func() error { _, err := New(Config{}).CreateSandbox(t.Context(), s); return err },
-			func() error { _, err := Preview(s); return err },
+			func() error { _, _, err := Preview(s); return err },
 		} {
 			var no *backend.UnsupportedError
 			if err := f(); !errors.As(err, &no) || no.What != what || no.Runtime != policy.RuntimeLocal {

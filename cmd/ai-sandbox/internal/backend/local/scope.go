@@ -109,17 +109,17 @@ func properties(pid int, l policy.Limits) []property {
 	return out
 }
 
-// limitsText says what is done around the jail's first process, as systemd-run(1)
+// limitsText says what limits the jail's first process, as systemd-run(1)
 // and prlimit(1) have it.
 func limitsText(name string, l policy.Limits) string {
 	var b strings.Builder
 	if n := l.Pids.Held(policy.ByRlimit); n != 0 {
-		fmt.Fprintf(&b, "and for its first process: prlimit --nproc=%d\n", n)
+		fmt.Fprintf(&b, "prlimit --nproc=%d\n", n)
 	}
 	if !l.ByCgroup() {
 		return b.String()
 	}
-	fmt.Fprintf(&b, "and around its first process: systemd scope %s.scope", name)
+	fmt.Fprintf(&b, "systemd scope %s.scope", name)
 	for _, p := range properties(0, l) {
 		if p.Name != "PIDs" && p.Name != "Description" {
 			fmt.Fprintf(&b, " %s=%v", p.Name, p.Value.Value())
