@@ -161,7 +161,12 @@ func protect(in Input, target string) (protection, error) {
 	}
 	note := f.GitNote
 	if g := f.Git; g != nil {
-		if note = unseen(g.Root); note != "" {
+		if note = unseen(g.Root); note == "" && (Touches(f.Project, g.Root) || Touches(target, g.Root)) {
+			// Mounted after the project it would hide the project's mounts, and what is
+			// protected there would be seen in it, writable.
+			note = fmt.Sprintf("the project lies in it (%s), where nothing of it would be protected; use git on this machine, or a worktree beside it", Quote(g.Root))
+		}
+		if note != "" {
 			note = "the git directory of this worktree is not mounted: " + note
 		}
 	}

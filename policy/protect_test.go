@@ -74,6 +74,10 @@ func TestProtected(t *testing.T) {
 	many.Facts.Tree.Repos, many.Facts.Tree.Whole = []string{".git"}, []string{".git/modules"}
 	hidden := worktree()
 	hidden.Facts.Git.Root = "/tmp/main/.git"
+	inside := worktree() // as "git -C bare worktree add shop" has it
+	inside.Facts.Git.Root = "/home/dev/work"
+	covered := worktree()
+	covered.Workdir = "/home/dev/main"
 	for name, c := range map[string]struct {
 		in     Input
 		want   string
@@ -152,6 +156,10 @@ ro /home/dev/main/.git/worktrees/fix/config.worktree (file)
 ro /home/dev/main/.git/worktrees/fix/gitdir`},
 		"a worktree of what can't be seen": {in: hidden, want: others + "ro .git\n" + last,
 			notes: `GIT: the git directory of this worktree is not mounted: its path /tmp/main/\.git would hide /tmp of the sandbox`},
+		"a worktree in its git directory": {in: inside, want: others + "ro .git\n" + last,
+			notes: `GIT: the git directory of this worktree is not mounted: the project lies in it \(/home/dev/work\), where nothing of it would be protected; .*`},
+		"a worktree mounted over its git directory": {in: covered, want: others + "ro .git\n" + last,
+			notes: `GIT: the git directory of this worktree is not mounted: the project lies in it .*`},
 		"links": {in: link, want: "ro .ai-sandbox (directory)\nro .cursor (directory)\nro .devcontainer (directory)\n" + last,
 			notes:  `NOT HELD: \.claude is a symbolic link, .*\nNOT HELD: \.envrc is a special file, .*\nNOT HELD: \.git is a symbolic link, .*`,
 			unheld: "/home/dev/work/shop/.claude /home/dev/work/shop/.envrc /home/dev/work/shop/.git"},

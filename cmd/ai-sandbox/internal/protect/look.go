@@ -373,6 +373,12 @@ func (t *tree) gitFile(unprotect []string) (g *policy.GitDir, note string, err e
 		}
 		return no(why)
 	}
+	if why, err := c.showsOthers(name); why != "" || err != nil {
+		if err != nil {
+			why = err.Error()
+		}
+		return no(why)
+	}
 	// Its own directory alone is looked at: the others are read-only as a whole.
 	if err := c.repo("."); err != nil {
 		return nil, "", err
@@ -436,6 +442,45 @@ func (t *tree) isOwn(name, own, project string) (why string, err error) {
 	}
 	if common, err = filepath.EvalSymlinks(common); err != nil || common != t.Root {
 		return "it names another repository", nil //nolint:nilerr // that is the answer
+	}
+	return "", nil
+}
+
+// showsOthers says which other worktree's checkout lies in a git directory, as those
+// of a bare repository may, or "": whoever mounts the one shows the other.
+func (t *tree) showsOthers(own string) (why string, err error) {
+	entries, dirs, err := t.names("worktrees", maxNames)
+	if err != nil {
+		return "", err
+	}
+	if len(entries) == maxNames {
+		return "it has more worktrees than are looked at", nil
+	}
+	for _, d := range dirs {
+		name := path.Join("worktrees", d)
+		if name == own {
+			continue
+		}
+		text, err := readSmall(t.fd, path.Join(name, "gitdir"))
+		if errors.Is(err, unix.ENOENT) {
+			continue // git knows of no checkout
+		}
+		if err != nil {
+			return "", fmt.Errorf("read where %s has its checkout: %w", policy.Quote(name), err)
+		}
+		at := filepath.Dir(strings.TrimRight(text, "\r\n"))
+		if !filepath.IsAbs(at) {
+			at = filepath.Join(t.Root, name, at)
+		}
+		real, err := filepath.EvalSymlinks(at)
+		if err != nil {
+			real = at // gone, and it may come back
+		}
+		for _, p := range []string{at, real} {
+			if below, err := filepath.Rel(t.Root, p); err == nil && filepath.IsLocal(below) {
+				return fmt.Sprintf("it would show the checkout of another worktree, %s", policy.Quote(p)), nil
+			}
+		}
 	}
 	return "", nil
 }

@@ -124,6 +124,21 @@ func TestLookAtWorktree(t *testing.T) {
 		"with relative paths": {func(_, _ string) map[string]string {
 			return map[string]string{"worktrees/fix/gitdir": "../../../../project/.git\n"}
 		}, ""},
+		"another's checkout in the repository": {func(main, _ string) map[string]string {
+			return map[string]string{"worktrees/feat/gitdir": main + "/feat/.git\n"}
+		}, "would show the checkout of another worktree"},
+		"the same by a relative path": {func(_, _ string) map[string]string {
+			return map[string]string{"worktrees/feat/gitdir": "../../feat/.git\n", "feat/.git": ""}
+		}, "would show the checkout of another worktree"},
+		"the same by a link": {func(main, project string) map[string]string {
+			return map[string]string{"worktrees/feat/gitdir": project + "/way/feat/.git\n", "feat/.git": "", "../../project/way": "-> " + main}
+		}, "would show the checkout of another worktree"},
+		"another's checkout elsewhere": {func(_, project string) map[string]string {
+			return map[string]string{"worktrees/feat/gitdir": project + "-feat/.git\n"}
+		}, ""},
+		"another's in a link": {func(main, _ string) map[string]string {
+			return map[string]string{"worktrees/feat/gitdir": "-> " + main + "/x"}
+		}, "read where worktrees/feat has its checkout"},
 		"no way back": {func(_, _ string) map[string]string {
 			return map[string]string{"worktrees/fix/gitdir": "-> /nonexistent"}
 		}, "does not say whose it is"},
