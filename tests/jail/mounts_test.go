@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -134,3 +135,40 @@ func TestMountRefused(t *testing.T)      { t.Parallel(); mounttest.Refused(t, mo
 func TestUnixSockets(t *testing.T)       { t.Parallel(); mounttest.Sockets(t, mountStage(t)) }
 func TestReadOnlyRecursive(t *testing.T) { t.Parallel(); mounttest.ReadOnly(t, mountStage(t)) }
 func TestAgents(t *testing.T)            { t.Parallel(); mounttest.Agents(t, mountStage(t)) }
+
+// TestAnotherName: what the host has bound elsewhere is found by what it is.
+func TestAnotherName(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	write(t, filepath.Join(b.dir, ".git", "hooks", "pre-commit"), "", 0o700)
+	write(t, filepath.Join(b.dir, "src", "f"), "", 0o600)
+	other := filepath.Join(t.TempDir(), "other")
+	if err := os.Mkdir(other, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	run := func(source, mode string) (int, string) {
+		t.Helper()
+		alias := t.TempDir()
+		ctx, cancel := context.WithTimeout(context.Background(), runTime)
+		defer cancel()
+		cmd := b.command(ctx, "--print-policy", "--net", "none", "--mount", alias+":/mnt/x:"+mode, "--", "true")
+		cmd.Args = append([]string{"unshare", "--map-current-user", "--keep-caps", "--mount", "sh", "-ec", `mount --bind "$0" "$1"; shift; exec "$@"`, source, alias}, cmd.Args...)
+		var err error
+		if cmd.Path, err = exec.LookPath("unshare"); err != nil {
+			t.Fatal(err)
+		}
+		out, _ := cmd.CombinedOutput() // its state tells
+		return cmd.ProcessState.ExitCode(), string(out)
+	}
+	for _, part := range []string{"", ".git", ".git/hooks", "src"} {
+		if code, out := run(filepath.Join(b.dir, part), "rw"); code != 125 || !strings.Contains(out, "by another name") {
+			t.Errorf("%q: %d %s", part, code, out)
+		}
+		if code, out := run(filepath.Join(b.dir, part), "ro"); code != 0 {
+			t.Errorf("%q, read-only: %d %s", part, code, out)
+		}
+	}
+	if code, out := run(other, "rw"); code != 0 {
+		t.Errorf("what is no part of it: %d %s", code, out)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
@@ -104,7 +105,7 @@ func (a *app) mounts(in *policy.Input, s setup) error {
 			errs = append(errs, fmt.Errorf("%s, or use --no-agents", p))
 		}
 	}
-	return errors.Join(append(errs, sameAsAgents(*in)...)...)
+	return errors.Join(slices.Concat(errs, sameAsAgents(*in), sameAsProject(*in))...)
 }
 
 // mountEntry reads one entry of --mount.
@@ -204,6 +205,27 @@ func sameAsAgents(in policy.Input) []error {
 		for _, src := range sources {
 			if !policy.Touches(src, dir) && host.Same(src, dir) { // else policy says it
 				errs = append(errs, fmt.Errorf("%s can be written and is, holds or lies in the agents directory %s by another name; mount it read-only", quote(src), quote(dir)))
+			}
+		}
+	}
+	return errs
+}
+
+// sameAsProject is policy's refusal of a writable mount that shows the project, or
+// the git directory of its worktree, a second time, by identity.
+func sameAsProject(in policy.Input) []error {
+	var dirs []string
+	if in.Facts.Project != "" {
+		dirs = append(dirs, in.Facts.Project)
+	}
+	if g := in.Facts.Git; g != nil {
+		dirs = append(dirs, g.Root)
+	}
+	var errs []error
+	for _, m := range in.Mounts {
+		for _, dir := range dirs {
+			if m.Writable && !policy.Touches(m.Source, dir) && host.Same(m.Source, dir) { // else policy says it
+				errs = append(errs, fmt.Errorf("mount %s (from %s) is writable and is, holds or lies in %s by another name, where nothing of it is protected; mount it read-only", quote(m.Source), m.Origin, quote(dir)))
 			}
 		}
 	}

@@ -173,29 +173,6 @@ func (f Facts) Secret(path string) bool {
 	return false
 }
 
-// Same tells whether the two directories are, by identity and not by name, one
-// another or in one another: one may be bound on the host under another name.
-func Same(a, b string) bool {
-	return holds(a, b) || holds(b, a)
-}
-
-// holds tells whether dir is path or one of the directories above it.
-func holds(dir, path string) bool {
-	d, err := os.Stat(dir)
-	if err != nil {
-		return false
-	}
-	for {
-		if p, err := os.Stat(path); err == nil && os.SameFile(d, p) {
-			return true
-		}
-		if path == "/" || path == "." {
-			return false
-		}
-		path = filepath.Dir(path)
-	}
-}
-
 // CheckPoints says what is missing where one mount lies in another: nothing is
 // made in a directory of the host's for it, and no link there is followed.
 func CheckPoints(mounts []policy.Mount) error {

@@ -137,6 +137,28 @@ func TestSame(t *testing.T) {
 	}
 }
 
+func TestSameIn(t *testing.T) {
+	const table = `20 1 259:1 / / rw,relatime shared:1 - ext4 /dev/root rw
+21 20 259:2 / /home rw - ext4 /dev/home rw
+22 20 259:2 /dev/shop /srv/alias rw - ext4 /dev/home rw
+23 20 259:2 /dev/shop/.git/hooks /srv/hooks rw - ext4 /dev/home rw
+24 20 259:2 /dev/a\040b /srv/a\040b rw - ext4 /dev/home rw
+25 20 0:30 / /srv/over rw - tmpfs tmpfs rw
+26 20 259:2 /dev/shop /srv/over rw - ext4 /dev/home rw
+27 20 0:31 / /srv/other rw - tmpfs tmpfs rw
+`
+	for pair, want := range map[[2]string]bool{
+		{"/srv/alias", "/home/dev/shop"}: true, {"/home/dev/shop", "/srv/alias"}: true, {"/srv/alias/src", "/home/dev/shop"}: true,
+		{"/srv/hooks", "/home/dev/shop"}: true, {"/srv/a b", "/home/dev/a b/c"}: true, {"/srv/over", "/home/dev/shop"}: true,
+		{"/srv/alias", "/home/dev/shopping"}: false, {"/srv/other", "/home/dev/shop"}: false, {"/srv/hooks", "/home/dev/other"}: false,
+		{"/dev/shop", "/home/dev/shop"}: false, {"/srv/aliased", "/home/dev/shop"}: false,
+	} {
+		if got := sameIn(table, pair[0], pair[1]); got != want {
+			t.Errorf("%q: %v", pair, got)
+		}
+	}
+}
+
 func TestLinks(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
