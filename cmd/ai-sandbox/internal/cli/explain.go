@@ -57,7 +57,7 @@ var explainVerb = &verb{
 		b := &answer{settings: s.settings, policy: p}
 		if isPath(what) {
 			for _, it := range s.settings["mount"] {
-				if r, _, err := a.mountEntry(it, s.Facts); err == nil { // else there was no policy
+				if r, _, err := a.mountEntry(it, s.Facts, nil); err == nil { // else there was no policy
 					b.mounts = append(b.mounts, r)
 				}
 			}

@@ -44,15 +44,16 @@ func (a *app) mounts(in *policy.Input, s setup) error {
 	}
 	var errs []error
 	sources := make([]host.Source, 0, len(s.settings["mount"]))
+	written := a.written(s.settings, f)
 	for _, it := range s.settings["mount"] {
-		r, src, err := a.mountEntry(it, f)
+		r, src, err := a.mountEntry(it, f, written)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%w (from %s)", err, it.Origin))
 			continue
 		}
 		in.Mounts, sources = append(in.Mounts, r), append(sources, src)
 	}
-	agents, err := a.agents(in, s)
+	agents, err := a.agents(in, s, written)
 	if err != nil {
 		errs = append(errs, err)
 	}
@@ -108,27 +109,49 @@ func (a *app) mounts(in *policy.Input, s setup) error {
 	return errors.Join(slices.Concat(errs, sameAsAgents(*in), sameAsProject(*in))...)
 }
 
-// mountEntry reads one entry of --mount.
-func (a *app) mountEntry(it config.Item, f host.Facts) (policy.BindRequest, host.Source, error) {
+// mountEntry reads one entry of --mount. written are the directories in which a
+// sandbox writes.
+func (a *app) mountEntry(it config.Item, f host.Facts, written []string) (policy.BindRequest, host.Source, error) {
 	e, err := policy.ParseMount(it.Value)
 	if err != nil {
 		return policy.BindRequest{}, host.Source{}, err
 	}
-	path := e.Source
-	switch rest, ok := strings.CutPrefix(path, "~/"); {
-	case ok, path == "~":
-		path = filepath.Join(f.Home, strings.TrimPrefix(rest, "~"))
-	case filepath.IsAbs(path):
-	case strings.HasPrefix(it.Origin, "--"):
-		path = filepath.Join(a.cwd, path)
-	default:
+	path := a.source(e, f)
+	if !filepath.IsAbs(e.Source) && e.Source[0] != '~' && !strings.HasPrefix(it.Origin, "--") {
 		return policy.BindRequest{}, host.Source{}, fmt.Errorf("mount %s has a source that is not absolute; begin it with / or ~/", quote(e.Source))
 	}
 	src, err := host.FindSource(path)
 	if err != nil {
 		return policy.BindRequest{}, host.Source{}, fmt.Errorf("mount %s: %w", quote(e.Source), reason(err))
 	}
+	if err := unled("mount", path, src.Path, written); err != nil {
+		return policy.BindRequest{}, host.Source{}, err
+	}
 	return policy.BindRequest{Source: src.Path, Dir: src.Dir, ID: src.ID, Target: e.Target, Writable: e.Writable, Origin: it.Origin}, src, nil
+}
+
+// unled refuses a source that a link leads out of where a sandbox writes: the
+// command could lead the next run's mount anywhere, and no setting would have
+// changed. It is judged by what was resolved, which is what will be mounted.
+func unled(what, path, real string, written []string) error {
+	for _, d := range written {
+		if host.Through(path, d) && d != real && !strings.HasPrefix(real, d+"/") {
+			return fmt.Errorf("%s %s is reached by a symbolic link in %s, where the command can lead it anywhere; name the directory itself, not the link", what, quote(path), quote(d))
+		}
+	}
+	return nil
+}
+
+// source is an entry's host path, absolute and not resolved.
+func (a *app) source(e policy.MountEntry, f host.Facts) string {
+	rest, ok := strings.CutPrefix(e.Source, "~/")
+	switch {
+	case ok, e.Source == "~":
+		return filepath.Join(f.Home, strings.TrimPrefix(rest, "~"))
+	case filepath.IsAbs(e.Source):
+		return e.Source
+	}
+	return filepath.Join(a.cwd, e.Source)
 }
 
 // reason leaves the path away, which is said already.
@@ -145,7 +168,7 @@ func reason(err error) error {
 
 // agents finds the agents directory. The user's own that is not there, or that
 // can't be read, is no error unless it was named.
-func (a *app) agents(in *policy.Input, s setup) (host.Source, error) {
+func (a *app) agents(in *policy.Input, s setup, written []string) (host.Source, error) {
 	standard := filepath.Join(s.Facts.Home, ".agents")
 	dir, named := standard, false
 	if d := a.path(s.settings, "agents_dir", s.Facts.Home); d != "" {
@@ -176,6 +199,8 @@ func (a *app) agents(in *policy.Input, s setup) (host.Source, error) {
 		return src, fmt.Errorf("agents_dir %s: %w; name another with --agents-dir, or use --no-agents", quote(dir), reason(err))
 	case err != nil:
 		return src, nil
+	case unled("agents_dir", dir, src.Path, written) != nil:
+		return src, fmt.Errorf("%w, or use --no-agents", unled("agents_dir", dir, src.Path, written))
 	case s.Facts.Secret(src.Path):
 		return src, fmt.Errorf("agents_dir %s leads to %s, where credentials are; name another with --agents-dir, or use --no-agents", quote(dir), quote(src.Path))
 	}

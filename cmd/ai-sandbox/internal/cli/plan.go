@@ -124,21 +124,50 @@ func (a *app) settings(facts host.Facts, flagLayer []config.Item, project bool) 
 	return settings, err
 }
 
-// stayOutside refuses a file that the project's file names in the project: it
-// could change after that was trusted.
+// stayOutside refuses a file that the project's file names where a sandbox writes:
+// it could change after that was trusted.
 func (a *app) stayOutside(s config.Settings, facts host.Facts) error {
 	var errs []error
+	dirs := a.written(s, facts)
 	for _, o := range config.Options {
 		for _, it := range s[o.Key] {
-			if o.Kind == config.Path && it.FromProject() && host.Through(a.path(s, o.Key, facts.Home), facts.Project.Path) {
-				errs = append(errs, &config.Error{
-					Origin: it.Origin, Text: o.Key + " lies in the project, where it can change after it was trusted",
-					Fix: "keep it elsewhere, or name it in your own file",
-				})
+			if o.Kind != config.Path || !it.FromProject() {
+				continue
 			}
+			where := ""
+			path := a.path(s, o.Key, facts.Home)
+			switch i := slices.IndexFunc(dirs, func(d string) bool { return host.Through(path, d) }); {
+			case i < 0:
+				continue
+			case dirs[i] == facts.Project.Path:
+				where = "the project"
+			default:
+				where = policy.Quote(dirs[i])
+			}
+			errs = append(errs, &config.Error{
+				Origin: it.Origin, Text: o.Key + " lies in " + where + ", where it can change after it was trusted",
+				Fix: "keep it elsewhere, or name it in your own file",
+			})
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// written are the directories in which a sandbox writes, this one or another:
+// resolved, and the project first.
+func (a *app) written(s config.Settings, facts host.Facts) []string {
+	var dirs []string
+	for _, d := range []string{facts.Project.Path, facts.Dirs.State, facts.Dirs.Store} {
+		if d != "" {
+			dirs = append(dirs, d)
+		}
+	}
+	for _, it := range s["mount"] {
+		if e, err := policy.ParseMount(it.Value); err == nil && e.Writable {
+			dirs = append(dirs, host.Resolve(a.source(e, facts)))
+		}
+	}
+	return dirs
 }
 
 // layers reads what was said, and reports every problem in it.

@@ -118,6 +118,16 @@ func TestFileInProject(t *testing.T) {
 	if code := s.do("--print-policy"); code != 125 || s.err.String() != want {
 		t.Errorf("exit %d: %s", code, s.err.String())
 	}
+	// Nor where another sandbox writes.
+	home := filepath.Join(filepath.Join(s.env["XDG_STATE_HOME"], "ai-sandbox"), "homes", "x", "ca.pem")
+	s.write(home, string(testCA(t)))
+	s.trustFile("ca_file = " + home + "\n")
+	if code := s.do("trust", "--yes"); code != 0 {
+		t.Fatalf("exit %d: %s", code, s.err.String())
+	}
+	if code := s.do("--print-policy"); code != 125 || !strings.Contains(s.err.String(), "ca_file lies in "+filepath.Join(s.env["XDG_STATE_HOME"], "ai-sandbox")+", where it can change") {
+		t.Errorf("exit %d: %s", code, s.err.String())
+	}
 	outside := filepath.Join(filepath.Dir(s.config), "ca.pem")
 	s.write(outside, string(testCA(t)))
 	s.trustFile("ca_file = " + outside + "\n")
@@ -129,6 +139,57 @@ func TestFileInProject(t *testing.T) {
 	}
 	if code := s.do("--print-policy", "--ignore-project-config", "--ca-file", ca); code != 0 {
 		t.Errorf("the user's own: exit %d: %s", code, s.err.String())
+	}
+}
+
+// A trusted mount leads where it led when it was trusted: the command can make a
+// link of what lies in the project, or in what else it writes.
+func TestLedMount(t *testing.T) {
+	s := newStage(t)
+	base := filepath.Dir(filepath.Dir(filepath.Dir(s.project)))
+	other, work, data := filepath.Join(base, "srv/other"), filepath.Join(base, "srv/work"), filepath.Join(s.project, "data")
+	for _, d := range []string{other, filepath.Join(work, "data"), filepath.Join(data, "in")} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("in", filepath.Join(data, "inner")); err != nil {
+		t.Fatal(err)
+	}
+	s.trustFile("mount = " + data + ":/mnt/data\nmount = " + data + "/inner:/mnt/inner\nmount = " + work + ":/mnt/work:rw\nmount = " + work + "/data:/mnt/more\n")
+	if code := s.do("trust", "--yes"); code != 0 {
+		t.Fatalf("exit %d: %s", code, s.err.String())
+	}
+	if code := s.do("--print-policy"); code != 0 || !strings.Contains(s.out.String(), "/mnt/more") {
+		t.Fatalf("as it was trusted: exit %d: %s", code, s.err.String())
+	}
+	for _, d := range []string{data, filepath.Join(work, "data")} {
+		if err := os.Rename(d, d+".old"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(other, d); err != nil {
+			t.Fatal(err)
+		}
+		want := "mount " + d + " is reached by a symbolic link in " + filepath.Dir(d) + ", where the command can lead it anywhere"
+		if code := s.do("--print-policy"); code != 125 || !strings.Contains(s.err.String(), want) {
+			t.Errorf("%s: exit %d: %s", d, code, s.err.String())
+		}
+		if err := os.Remove(d); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(d+".old", d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	agents := filepath.Join(s.project, "agents")
+	if err := os.Symlink(other, agents); err != nil {
+		t.Fatal(err)
+	}
+	if code := s.do("--print-policy", "--fs", "ro", "--agents-dir", agents); code != 125 || !strings.Contains(s.err.String(), "agents_dir "+agents+" is reached by a symbolic link") {
+		t.Errorf("agents: exit %d: %s", code, s.err.String())
+	}
+	if code := s.do("--print-policy", "--agents-dir", other); code != 0 {
+		t.Errorf("agents: exit %d: %s", code, s.err.String())
 	}
 }
 
