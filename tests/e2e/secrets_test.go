@@ -205,6 +205,11 @@ func TestCanaries(t *testing.T) {
 	if text, err := os.ReadFile(report); r.Code != 4 || strings.Contains(r.Err, host) || !strings.Contains(r.Err, "[HOSTLIKE].no.test") || err != nil || strings.Contains(string(text), host) || !strings.Contains(string(text), "[HOSTLIKE].no.test") {
 		t.Errorf("%s %s (%v)", r, text, err)
 	}
+	b.env = append(b.env, "AISB_NODE_MIRROR=https://u:"+byName+"@m.test/"+filed)
+	for _, format := range []string{"--json=true", "--json=false"} {
+		silent("config", b.ok(append([]string{"config", format}, args...)...))
+	}
+	b.env = b.env[:len(b.env)-1]
 	for _, flag := range []string{"--print-policy", "--print-policy=json", "--dry-run"} {
 		basic := base64.StdEncoding.EncodeToString([]byte("u:" + filed))
 		r := b.ok(append(append([]string{flag}, args...), "pi", "-p", byName, basic, token)...)

@@ -151,6 +151,11 @@ func TestCanaries(t *testing.T) {
 		t.Errorf("%s %s (%v)", r, text, err)
 	}
 	sweep("after failures")
+	b.env = append(b.env, "AISB_NODE_MIRROR=https://u:"+byName+"@m.test/"+filed)
+	for _, format := range []string{"--json=true", "--json=false"} {
+		silent("config", b.ok(append([]string{"config", format}, args...)...))
+	}
+	b.env = b.env[:len(b.env)-1]
 	for _, flag := range []string{"--print-policy", "--print-policy=json", "--dry-run"} {
 		r := b.ok(append(append([]string{flag}, args...), "pi", "-p", byName, base64.StdEncoding.EncodeToString([]byte("u:"+filed)), token)...)
 		silent(flag, r)

@@ -71,6 +71,8 @@ func (a *app) main(args []string) error {
 		}
 		a.supervisor, args = true, args[1:]
 	}
+	var errCwd error
+	a.cwd, errCwd = os.Getwd()
 	inv, err := Split(args)
 	for _, w := range inv.Warnings {
 		a.warnf("%s", w)
@@ -87,8 +89,8 @@ func (a *app) main(args []string) error {
 	case inv.Verb == "help":
 		inv.Verb = ""
 	}
-	if a.cwd, err = os.Getwd(); err != nil {
-		return fmt.Errorf("find the current directory: %w", err)
+	if errCwd != nil {
+		return fmt.Errorf("find the current directory: %w", errCwd)
 	}
 	argv := append([]string{"ai-sandbox"}, strings.Fields(inv.Verb)...)
 	if inv.Help {

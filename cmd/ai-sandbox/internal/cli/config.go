@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
+	"ai-sandbox/policy"
 )
 
 var configVerb = &verb{
@@ -29,7 +30,7 @@ var configVerb = &verb{
 		if err != nil {
 			return err
 		}
-		list := effective(settings)
+		list := effective(settings, a.text)
 		if slices.Contains(inv.Own, "json") {
 			return printJSON(a.Out, struct {
 				Version  int       `json:"version"`
@@ -55,8 +56,9 @@ type settingValue struct {
 }
 
 // effective lists the options of a run in the table's order. Those that are
-// flags alone are about one run, and stand there if they are set.
-func effective(s config.Settings) []setting {
+// flags alone are about one run, and stand there if they are set. hide takes
+// secrets out.
+func effective(s config.Settings, hide func(string) string) []setting {
 	out := []setting{}
 	for _, o := range config.Options {
 		if o.Use&config.UseConfig == 0 {
@@ -65,7 +67,7 @@ func effective(s config.Settings) []setting {
 		one := setting{Key: o.Key, Values: []settingValue{}}
 		set := o.In(config.InFile | config.InEnv)
 		for _, it := range s[o.Key] {
-			one.Values = append(one.Values, settingValue{it.Value, it.Origin})
+			one.Values = append(one.Values, settingValue{hide(it.Value), hide(it.Origin)})
 			set = set || it.Origin != config.BuiltIn
 		}
 		if set {
@@ -94,10 +96,7 @@ func settingsText(list []setting) string {
 				line = strings.Repeat(" ", column)
 			}
 			line += value
-			from := "(" + quote(v.From) + ")"
-			if strings.HasPrefix(v.From, "profile ") || v.From == "not set" {
-				from = "(" + v.From + ")"
-			}
+			from := "(" + policy.Printable(v.From) + ")"
 			switch {
 			case len(line)+2 <= origin && origin+len(from) <= helpWidth:
 				line += strings.Repeat(" ", origin-len(line)) + from

@@ -179,6 +179,7 @@ func (a *app) layers(facts host.Facts, flagLayer []config.Item, project bool) (c
 		l.Project, err2 = config.ReadProject(facts.Project.Path, facts.Project.Dev, facts.Project.Ino)
 	}
 	l.Env, err3 = config.FromEnviron(a.env)
+	a.heard(l)
 	settings, err4 := l.Settle()
 	return l, settings, errors.Join(err1, err2, err3, err4)
 }

@@ -119,7 +119,7 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 	var errs []error
 	var err error
 	in.Token = h.Token
-	if in.EnvFile, err = a.readEnvFiles(s); err != nil {
+	if in.EnvFile, err = a.readEnvFiles(s.settings["env_file"], s.Facts.Home); err != nil {
 		errs = append(errs, err)
 	}
 	a.hide(in.Env, in.EnvFile, h.Token != "")

@@ -22,6 +22,8 @@ type passed struct {
 	// redact hides them; settled: the settings have said which they are.
 	redact  *policy.Redactor
 	settled bool
+	// said is what the settings are put together from, once it is read.
+	said *config.Layers
 	// values are those of the policy's variables that it does not hold.
 	values map[string]policy.Secret
 	// files are the env_files, each with its path as it was given.
@@ -41,8 +43,7 @@ func (a *app) kept(w io.Writer) io.WriteCloser { return a.redactor().Writer(w) }
 
 func (a *app) redactor() *policy.Redactor {
 	if !a.settled {
-		// The settings are not known (yet): better one too many.
-		a.hide(a.named(), nil, true)
+		a.suspect()
 	}
 	return a.redact
 }
@@ -64,33 +65,61 @@ func (a *app) hide(env []string, files []policy.Secret, tokens bool) {
 	a.redact, a.settled = policy.NewRedactor(append(list, files...)), true
 }
 
-// named are the variables that the command line and AISB_ENV may name, read
-// without a judgement.
-func (a *app) named() []string {
-	names := strings.Fields(a.env["AISB_ENV"])
-	for i, arg := range a.args {
-		switch v, ok := strings.CutPrefix(arg, "--env="); {
-		case arg == "--":
-			return names
-		case ok:
-			names = append(names, v)
-		case arg == "--env" && i+1 < len(a.args):
-			names = append(names, a.args[i+1])
+// suspect hides whatever any layer names, the profiles that were not chosen
+// included: as long as it is not settled what counts, better one too many.
+func (a *app) suspect() {
+	said := a.said
+	if said == nil {
+		said = a.overheard()
+	}
+	var names []string
+	var files []policy.Secret
+	for _, it := range said.Items() {
+		switch it.Key {
+		case "env":
+			names = append(names, it.Value)
+		case "env_file":
+			list, _ := a.readEnvFiles([]config.Item{it}, a.env.Dirs(host.UserHome()).Home) // policy reports it
+			files = append(files, list...)
 		}
 	}
-	return names
+	a.hide(names, files, true)
 }
 
-// readEnvFiles reads what env_file names. Of the same name in two of them, the
-// later counts.
-func (a *app) readEnvFiles(s setup) ([]policy.Secret, error) {
+// overheard are the layers before they are read properly, without a judgement: the
+// command line may make no sense, and the project is not known.
+func (a *app) overheard() *config.Layers {
+	var l config.Layers
+	l.User, _ = config.ReadFile(a.userFile())
+	l.Env, _ = config.FromEnviron(a.env)
+	for i, arg := range a.args {
+		if arg == "--" {
+			break
+		}
+		name, value, ok := strings.Cut(arg, "=")
+		if !ok && i+1 < len(a.args) {
+			value = a.args[i+1]
+		}
+		if name == "--env" || name == "--env-file" {
+			l.Flags = append(l.Flags, config.Item{Key: strings.ReplaceAll(name[2:], "-", "_"), Value: value, Origin: name})
+		}
+	}
+	return &l
+}
+
+// heard takes the layers for what may name a secret, instead of what was overheard.
+func (a *app) heard(l config.Layers) { a.said, a.settled = &l, false }
+
+// readEnvFiles reads what the items of env_file name. Of the same name in two of
+// them, the later counts.
+func (a *app) readEnvFiles(items []config.Item, home string) ([]policy.Secret, error) {
 	var out []policy.Secret
 	var errs []error
 	a.files = nil
-	for _, it := range s.settings["env_file"] {
+	for _, it := range items {
 		path := it.Value
 		if rest, ok := strings.CutPrefix(path, "~/"); ok {
-			path = filepath.Join(s.Facts.Home, rest)
+			path = filepath.Join(home, rest)
 		}
 		typed := strings.HasPrefix(it.Origin, "--") || strings.HasPrefix(it.Origin, config.EnvPrefix)
 		if !filepath.IsAbs(path) {

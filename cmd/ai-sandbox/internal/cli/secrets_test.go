@@ -81,6 +81,87 @@ func TestErrorsHideSecrets(t *testing.T) {
 	}
 }
 
+// So does an error that comes before it is known what counts: a value is a secret
+// wherever its name stands, and whatever file holds it.
+func TestEarlyErrorsHideSecrets(t *testing.T) {
+	s, file := secretStage(t)
+	s.write(filepath.Join(s.env["HOME"], "relative"), "FILED=filed-"+canary+"\nthis line is wrong\n")
+	profile := "[profile p]\nenv_file = " + file + "\n"
+	var reason string
+	s.engine.Refused = func(_, _ string, err error) error { reason = err.Error(); return nil }
+	for _, tc := range []struct {
+		user, project, name, value string
+		args                       []string
+	}{
+		{user: "env = TOKEN\n", args: []string{"--net", canary}},
+		{user: "[profile p]\nenv = TOKEN\n", args: []string{"--net", canary}},
+		{user: "env = TOKEN\nnet = " + canary + "\n"},
+		{project: "env = TOKEN\n", args: []string{"--net", canary}},
+		{user: "env_file = ~/secrets\n", args: []string{"--net", "filed-" + canary}},
+		{user: profile, args: []string{"--net", "filed-" + canary}},
+		{name: "AISB_NET", value: "https://u:filed-" + canary + "@h", args: []string{"--env-file", file}},
+		{name: "AISB_NET", value: "https://u:filed-" + canary + "@h", args: []string{"--env-file", "../relative"}},
+		{name: "AISB_ENV_FILE", value: file, args: []string{"--net", "filed-" + canary}},
+		{user: "env_file = ~/secrets\n", args: []string{"--print-policy", "--base-ttl-days", "filed-" + canary}}, // by the image
+		// Before a file is read as one that counts.
+		{user: "env = TOKEN\n", args: []string{"--net", "--" + canary}},
+		{user: profile, args: []string{"up", "--no-such-filed-" + canary}},
+		{args: []string{"up", "--env-file", "../relative", "--no-such-filed-" + canary}},
+		{name: "AISB_ENV_FILE", value: file, args: []string{"up", "--no-such-filed-" + canary}},
+	} {
+		s.write(s.config, tc.user)
+		s.write(filepath.Join(s.project, config.ProjectFile), tc.project)
+		if tc.name != "" {
+			s.env[tc.name] = tc.value
+		}
+		args := append(tc.args, "--", "true")
+		if len(tc.args) == 0 || tc.args[0] != "up" {
+			args = append([]string{"--report", "r.json"}, args...)
+		}
+		reason = "[-]"
+		code := s.do(args...)
+		delete(s.env, tc.name)
+		said := s.err.String() + s.out.String()
+		if code == 0 || strings.Contains(said+reason, canary) || !strings.Contains(said, "[TOKEN]") && !strings.Contains(said, "[FILED]") || !strings.Contains(reason, "]") {
+			t.Errorf("%+v: %d: %s\nreport: %s", tc, code, said, reason)
+		}
+	}
+}
+
+// What config prints is hidden likewise, and an origin is as harmless as a value.
+func TestConfigHidesSecrets(t *testing.T) {
+	s, file := secretStage(t)
+	s.env["AISB_NODE_MIRROR"] = "https://u:" + canary + "@m.example.com/dist"
+	s.env["AISB_GATE"] = "filed-" + canary
+	own := filepath.Join(filepath.Dir(s.env["XDG_CONFIG_HOME"]), "of\x1b[2Jmine")
+	for _, tc := range []struct {
+		user, config string
+		args         []string
+	}{
+		{args: []string{"--env", "TOKEN", "--env-file", file}},
+		{user: "env = TOKEN\nenv_file = " + file + "\n"},
+		{user: "[profile p]\nenv = TOKEN\n[profile q]\nenv_file = ~/secrets\nbase = x\n", args: []string{"--profile", "q"}},
+		{user: "profile = p\n[profile p]\nenv = TOKEN\nenv_file = ~/secrets\n", config: own},
+	} {
+		if tc.config != "" {
+			s.env["XDG_CONFIG_HOME"] = tc.config
+		}
+		s.write(filepath.Join(s.env["XDG_CONFIG_HOME"], "ai-sandbox/config"), tc.user)
+		for _, format := range [][]string{{"config"}, {"config", "--json"}} {
+			code := s.do(append(format, tc.args...)...)
+			out := s.out.String()
+			if code != 0 || strings.Contains(out, canary) || strings.Contains(out, "\x1b") || !strings.Contains(out, "https://u:[TOKEN]@m.example.com/dist") || !strings.Contains(out, "[FILED]") {
+				t.Errorf("%+v: %d: %s%s", tc, code, out, s.err.String())
+			}
+		}
+	}
+	// What is no secret is shown.
+	s.env["XDG_CONFIG_HOME"], s.env["AISB_GATE"] = t.TempDir(), "work"
+	if s.do("config"); !strings.Contains(s.out.String(), "https://u:"+canary+"@m.example.com/dist") {
+		t.Error(s.out.String())
+	}
+}
+
 // What the engine says, fails with or dies of is hidden too.
 func TestRunHidesSecrets(t *testing.T) {
 	s, file := secretStage(t)

@@ -30,6 +30,18 @@ type Layers struct {
 	Env, Flags    []Item
 }
 
+// Items are all items of all layers, the lowest first, whatever profile is chosen.
+func (l Layers) Items() []Item {
+	var out []Item
+	for _, f := range []File{l.User, l.Project} {
+		out = append(out, f.Items...)
+		for _, p := range f.Profiles {
+			out = append(out, p.Items...)
+		}
+	}
+	return slices.Concat(out, l.Env, l.Flags)
+}
+
 // Settle puts the layers together. It reports every problem.
 func (l Layers) Settle() (Settings, error) {
 	s, err := Resolve(append(l.files(), l.Env, l.Flags)...)
