@@ -41,8 +41,11 @@ type Tree struct {
 	Repos []string
 	// Worktrees are what git keeps of a worktree, one directory each.
 	Worktrees []string
-	// Whole are directories with more in them than is looked at.
+	// Whole are directories of submodules and worktrees with nothing in them, or more
+	// than is looked at.
 	Whole []string
+	// Linked are files that have another name (a hard link), somewhere.
+	Linked []string
 }
 
 // A GitDir is the git directory that a worktree belongs to: it lies elsewhere.
@@ -324,6 +327,9 @@ func (c *cover) step(step string, last, readOnly bool) bool {
 		c.add(step, PlaceholderDir, true)
 	case last:
 		c.add(step, "", readOnly)
+		if readOnly && slices.Contains(c.Linked, step) {
+			c.notes = append(c.notes, fmt.Sprintf("NOT HELD: %s has another name, by a hard link: where that is writable inside, it can be changed there; a change is named at the end", Quote(c.prefix+step)))
+		}
 	case what == FoundDir:
 		c.add(step, "", false)
 		return true

@@ -70,6 +70,11 @@ func TestProtected(t *testing.T) {
 	empty.Facts.Tree.Found = map[string]string{".git": FoundEmpty}
 	shut := plain()
 	shut.Facts.Tree.Found = map[string]string{".git": FoundDir, ".git/hooks": FoundShut, ".git/config": FoundFile, ".git/config.worktree": FoundShut, ".git/commondir": FoundShut, ".git/info": FoundShut}
+	linked := plain()
+	linked.Facts.Tree = Tree{Found: map[string]string{".npmrc": FoundFile, ".envrc": FoundFile}, Linked: []string{".npmrc", ".envrc"}}
+	linked.Unprotect = []string{".envrc"}
+	fresh := plain()
+	fresh.Facts.Tree = Tree{Found: map[string]string{".git": FoundDir}, Repos: []string{".git"}, Whole: []string{".git/modules"}}
 	many := repository()
 	many.Facts.Tree.Repos, many.Facts.Tree.Whole = []string{".git"}, []string{".git/modules"}
 	hidden := worktree()
@@ -138,6 +143,16 @@ ro .mcp.json (directory)
 ro .npmrc
 ro .pre-commit-config.yaml (directory)
 ro .vscode (directory)`},
+		"a file with another name": {in: linked, want: "ro .ai-sandbox (directory)\nro .claude (directory)\nro .cursor (directory)\nro .devcontainer (directory)\nro .git (directory)\n" + strings.Replace(last, ".npmrc (directory)", ".npmrc", 1),
+			notes: `NOT HELD: \.npmrc has another name, by a hard link: .*\nUNPROTECTED: .*`},
+		"no submodules yet": {in: fresh, want: others + `rw .git
+ro .git/commondir (file)
+ro .git/config (file)
+ro .git/config.worktree (file)
+ro .git/hooks (directory)
+ro .git/info (directory)
+ro .git/modules (directory)
+` + last},
 		"a .git of another user": {in: shut, want: others + "rw .git\nro .git/config\n" + last},
 		// Another session's placeholder is one: nothing may be made in it.
 		"an empty .git": {in: empty, want: others + "ro .git\n" + last},

@@ -103,13 +103,13 @@ func (s Suite) Plant(t *testing.T, in func(b Box, dir string) Box) {
 	all := slices.Concat(Names, InGit, Nested)
 	for name, c := range map[string]struct {
 		project func(dir string) error
-		holds   []string // a new submodule can be made in a repository
+		holds   []string // a new worktree can be made in a repository
 	}{
 		"all there": {func(dir string) error {
 			_, err := Repository(dir)
 			return err
 		}, all},
-		"a fresh repository": {Fresh, slices.Concat(Names, InGit)},
+		"a fresh repository": {Fresh, slices.Concat(Names, InGit, []string{".git/modules"})},
 		"an empty directory": {func(string) error { return nil }, append([]string{".git"}, Names...)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -363,6 +363,7 @@ func (s Suite) Notices(t *testing.T) {
 	if err := Fresh(b.Dir); err != nil {
 		t.Fatal(err)
 	}
+	b.put(t, ".git/modules/lib/HEAD", "x") // without one, none can be made
 	time.Sleep(100 * time.Millisecond)
 	script := `
 echo x >AGENTS.md; mkdir -p sub/deep .github/workflows; echo x >sub/deep/Makefile; echo x >.github/workflows/ci.yml
@@ -373,6 +374,7 @@ mkdir -p node_modules/x vendor/lib; echo x >node_modules/x/package.json
 git init -q vendor/lib; echo evil >vendor/lib/.git/hooks/pre-commit; mkdir -p b.git/objects b.git/refs; echo x >b.git/HEAD; echo x >b.git/config
 echo plain >plain.txt; echo x >>.git/index.new
 mkdir -p .git/modules/evil/objects .git/modules/evil/refs; echo x >.git/modules/evil/HEAD; echo x >.git/modules/evil/config
+mkdir -p .git/modules/half; echo x >.git/modules/half/HEAD; echo ../../../src >.git/modules/half/commondir
 mkdir -p .git/worktrees/evil; echo x >.git/worktrees/evil/commondir; echo .. >.git/worktrees/evil/gitdir
 d=.; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do d=$d/$(printf 'd%.0s' $(seq 200)); mkdir $d 2>/dev/null || break; done
 true`
@@ -383,7 +385,7 @@ true`
 		"package.json (package managers obey it)", "package-lock.json (package managers obey it)", "pipe (FIFO)", `"a\x1b[31m\nb.mk" (build tools run it)`,
 		`"bad\\xff.mk" (build tools run it)`, "Dockerfile (build tools run it)", "node_modules (tools run what is in it, which was not looked at)",
 		"vendor/lib/.git/hooks/pre-commit (git obeys it)", "vendor/lib/.git/config (git obeys it)", "b.git/config (git obeys it)",
-		".git/modules/evil/config (git obeys it)", ".git/worktrees/evil/commondir (git obeys it)", ".git/worktrees/evil/gitdir (git obeys it)", "sub/.vscode (editors obey it)",
+		".git/modules/evil/config (git obeys it)", ".git/modules/half/commondir (git obeys it)", ".git/worktrees/evil/commondir (git obeys it)", ".git/worktrees/evil/gitdir (git obeys it)", "sub/.vscode (editors obey it)",
 	} {
 		if !strings.Contains(errOut, "ai-sandbox:   "+want+"\n") {
 			t.Errorf("not told: %s", want)

@@ -31,7 +31,7 @@ type Change struct {
 // What a Change can be, beside what the lists below name.
 const (
 	WhatReplaced  = "protected, and replaced or removed on this machine: from then on it was not held"
-	WhatProtected = "protected, and changed on this machine"
+	WhatProtected = "protected, and changed on this machine or through another name"
 	WhatUnheld    = "could not be held"
 	WhatSocket    = "unix socket"
 	WhatFIFO      = "FIFO"
@@ -129,7 +129,10 @@ func (h *Hold) Look() Findings {
 	if !h.began {
 		return Findings{}
 	}
-	w := walk{since: h.since.Add(-slack).UnixNano(), until: time.Now().Add(walkTime), seen: map[string]bool{}}
+	w := walk{since: h.since.Add(-slack).UnixNano(), until: time.Now().Add(walkTime), seen: map[string]bool{}, items: map[place]*item{}}
+	for _, it := range h.items {
+		w.items[place{root: it.root, path: it.path}] = it
+	}
 	for _, c := range h.Differences() {
 		w.found(c.Path, c.What)
 	}
@@ -163,6 +166,8 @@ type place struct {
 	path string
 	what string
 	git  bool // it is what git calls a directory of its own
+	// nest: it lies where git looks for those of submodules and worktrees.
+	nest bool
 }
 
 type walk struct {
@@ -173,10 +178,11 @@ type walk struct {
 	first   []place
 	queue   []place
 	seen    map[string]bool
+	items   map[place]*item // by root and path alone
 }
 
 func (w *walk) add(p place) {
-	if p.git || p.what != "" {
+	if p.git || p.nest || p.what != "" {
 		w.first = append(w.first, p)
 	} else {
 		w.queue = append(w.queue, p)
@@ -239,16 +245,47 @@ func (w *walk) dir(at place) {
 }
 
 // gitDir tells whether a directory is one of git's: git run in it, or led to it,
-// obeys its configuration.
+// obeys its configuration. With a commondir it has the rest elsewhere.
 func gitDir(entries []os.DirEntry) bool {
-	has := 0
+	has := map[string]bool{}
 	for _, e := range entries {
-		switch e.Name() {
-		case "HEAD", "objects", "refs":
-			has++
+		has[e.Name()] = true
+	}
+	return has["HEAD"] && (has["commondir"] || has["objects"] && has["refs"])
+}
+
+// inert are directories of a git directory in which nothing is run or obeyed.
+var inert = map[string]bool{"objects": true, "refs": true, "logs": true, "branches": true, "reftable": true, "rr-cache": true, "lfs": true, "annex": true}
+
+// nested looks at a directory where git looks for those of submodules and
+// worktrees: one that was not held there may have been moved as it is.
+func (w *walk) nested(dir int, at place, name string) {
+	p := path.Join(at.path, name)
+	if s, err := look(dir, name); err == nil && s.changed >= w.since && !w.held(at.root, p) {
+		w.found(at.root.shown(p), whatGit)
+	}
+	w.add(place{root: at.root, path: p, nest: true})
+}
+
+// held tells whether a directory was mounted, or lies in what was read-only.
+func (w *walk) held(r *root, p string) bool {
+	if w.items[place{root: r, path: p}] != nil {
+		return true
+	}
+	for p != "." {
+		p = path.Dir(p)
+		if it := w.items[place{root: r, path: p}]; it != nil {
+			return it.target != "" && it.readOnly
 		}
 	}
-	return has == 3
+	return false
+}
+
+// asBefore tells whether a read-only file is as it was when the command began: a
+// placeholder has just been made then.
+func (w *walk) asBefore(r *root, p string, s seen) bool {
+	it := w.items[place{root: r, path: p}]
+	return it != nil && it.readOnly && s.dev == it.before.dev && s.ino == it.before.ino && s.changed == it.before.changed
 }
 
 func (w *walk) entry(dir int, at place, e os.DirEntry) {
@@ -259,13 +296,17 @@ func (w *walk) entry(dir int, at place, e os.DirEntry) {
 		switch name {
 		case "config", "config.worktree", "hooks":
 			what = whatGit
-		case "info", "modules", "worktrees":
+		case "info":
 			if e.IsDir() {
-				// The name of a submodule may have slashes: its directory is known by
-				// what is in it.
-				w.add(place{root: at.root, path: p, git: name != "modules"})
+				w.add(place{root: at.root, path: p, git: true})
 				return
 			}
+		case "modules", "worktrees":
+			if e.IsDir() {
+				w.nested(dir, at, name)
+				return
+			}
+			what = whatGit // a link leads there too
 		case "attributes", "commondir", "gitdir", "alternates":
 			what = whatGit
 		case "rebase-merge", "rebase-apply", "sequencer":
@@ -274,13 +315,20 @@ func (w *walk) entry(dir int, at place, e os.DirEntry) {
 			w.add(place{root: at.root, path: path.Join(p, "info"), git: true})
 			return
 		default:
-			if e.IsDir() { // objects and branches are never run
-				if path.Base(at.path) == "worktrees" {
-					w.add(place{root: at.root, path: p, git: true})
+			if e.IsDir() {
+				if at.nest && !inert[name] {
+					w.nested(dir, at, name)
 				}
 				return
 			}
 		}
+	}
+	if at.nest && !at.git {
+		if e.IsDir() {
+			w.nested(dir, at, name)
+			return
+		}
+		what = whatGit
 	}
 	if what == "" && !at.git {
 		if what = dirs[name]; what == "" && !e.IsDir() {
@@ -307,7 +355,7 @@ func (w *walk) entry(dir int, at place, e os.DirEntry) {
 		return // githooks(5): it is not run
 	}
 	s, err := look(dir, name)
-	if err != nil || s.changed < w.since {
+	if err != nil || s.changed < w.since || w.asBefore(at.root, p, s) {
 		return // gone, or as it was
 	}
 	switch s.mode & unix.S_IFMT {

@@ -24,7 +24,7 @@ import (
 )
 
 // What is looked at of git's submodules and worktrees; with more of them, all that
-// they lie in is read-only.
+// they lie in is read-only. A worktree has submodules of its own.
 const (
 	maxRepos     = 16
 	maxWorktrees = 16
@@ -108,6 +108,9 @@ func (t *tree) kind(name string) (string, error) {
 	case unix.S_IFDIR:
 		return policy.FoundDir, nil
 	case unix.S_IFREG:
+		if st.Nlink > 1 {
+			t.Linked = append(t.Linked, name)
+		}
 		return policy.FoundFile, nil
 	case unix.S_IFLNK:
 		return policy.FoundLink, nil
@@ -191,20 +194,8 @@ func (t *tree) names(dir string, limit int) (names, dirs []string, err error) {
 // worktrees.
 func (t *tree) repo(dir string) error {
 	t.Repos = append(t.Repos, dir)
-	modules := path.Join(dir, "modules")
-	if what, err := t.kind(modules); err != nil {
+	if err := t.submodules(dir); err != nil {
 		return err
-	} else if what == policy.FoundDir {
-		budget := maxDirs
-		repos, whole, err := t.modules(modules, &budget)
-		if err != nil {
-			return err
-		}
-		if !whole || len(repos) > maxRepos {
-			repos = nil
-			t.Whole = append(t.Whole, modules)
-		}
-		t.Repos = append(t.Repos, repos...)
 	}
 	worktrees := path.Join(dir, "worktrees")
 	if what, err := t.kind(worktrees); err != nil || what != policy.FoundDir {
@@ -220,6 +211,41 @@ func (t *tree) repo(dir string) error {
 	}
 	for _, d := range dirs {
 		t.Worktrees = append(t.Worktrees, path.Join(worktrees, d))
+		if err := t.submodules(path.Join(worktrees, d)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// submodules adds the git directories of the submodules of a git directory, or of a
+// worktree: it has its own. Where there is none, none can be made.
+func (t *tree) submodules(dir string) error {
+	modules := path.Join(dir, "modules")
+	what, err := t.kind(modules)
+	if err != nil {
+		return err
+	}
+	var repos []string
+	if what == policy.FoundDir {
+		budget := maxDirs
+		var whole bool
+		if repos, whole, err = t.modules(modules, &budget); err != nil {
+			return err
+		}
+		if !whole || len(repos) > maxRepos {
+			repos = nil
+		}
+	}
+	if len(repos) == 0 {
+		t.Whole = append(t.Whole, modules)
+	}
+	for _, r := range repos {
+		t.Repos = append(t.Repos, r)
+		inner := path.Join(r, "modules")
+		if !slices.ContainsFunc(repos, func(p string) bool { return strings.HasPrefix(p, inner+"/") }) {
+			t.Whole = append(t.Whole, inner)
+		}
 	}
 	return nil
 }
@@ -380,12 +406,11 @@ func (t *tree) gitFile(unprotect []string) (g *policy.GitDir, note string, err e
 		return no(why)
 	}
 	// Its own directory alone is looked at: the others are read-only as a whole.
-	if err := c.repo("."); err != nil {
-		return nil, "", err
+	for _, dir := range []string{".", name} {
+		if err := c.submodules(dir); err != nil {
+			return nil, "", err
+		}
 	}
-	c.Worktrees = nil
-	c.Repos = c.Repos[1:]
-	c.Whole = slices.DeleteFunc(c.Whole, func(p string) bool { return p == "worktrees" })
 	out := &policy.GitDir{Tree: c.Tree, Own: name}
 	paths := policy.ProtectedInGitDir(*out)
 	for _, p := range local(unprotect) {

@@ -69,24 +69,31 @@ func TestLook(t *testing.T) {
 		"some": {files: map[string]string{".git/HEAD": "", ".git/hooks/x": "", ".git/config": "", ".git/info/": "", ".vscode/": "", ".npmrc": "", ".claude/a/b": ""},
 			unprotect: []string{".claude/a/b", "../../etc/passwd", "/etc/passwd", ".claude/none"},
 			found: map[string]string{".git": policy.FoundDir, ".git/hooks": policy.FoundDir, ".git/config": policy.FoundFile, ".git/info": policy.FoundEmpty,
-				".vscode": policy.FoundDir, ".npmrc": policy.FoundFile, ".claude": policy.FoundDir, ".claude/a": policy.FoundDir, ".claude/a/b": policy.FoundFile}, repos: ".git"},
-		"an empty .git": {files: map[string]string{".git/": ""}, found: map[string]string{".git": policy.FoundEmpty}, repos: ".git"},
+				".vscode": policy.FoundDir, ".npmrc": policy.FoundFile, ".claude": policy.FoundDir, ".claude/a": policy.FoundDir, ".claude/a/b": policy.FoundFile}, repos: ".git", whole: ".git/modules"},
+		"an empty .git": {files: map[string]string{".git/": ""}, found: map[string]string{".git": policy.FoundEmpty}, repos: ".git", whole: ".git/modules"},
 		"links are not followed": {files: map[string]string{".git": "-> " + outside, ".vscode": "-> nowhere", ".idea": "-> " + outside},
 			found: map[string]string{".git": policy.FoundLink, ".vscode": policy.FoundLink, ".idea": policy.FoundLink}},
 		"nor below .git": {files: map[string]string{".git/HEAD": "", ".git/hooks": "-> " + outside, ".git/info": "-> " + outside, ".git/modules": "-> " + outside, ".git/worktrees": "-> " + outside},
-			found: map[string]string{".git": policy.FoundDir, ".git/hooks": policy.FoundLink, ".git/info": policy.FoundLink}, repos: ".git"},
+			found: map[string]string{".git": policy.FoundDir, ".git/hooks": policy.FoundLink, ".git/info": policy.FoundLink, ".git/modules": policy.FoundLink}, repos: ".git", whole: ".git/modules"},
+		"no submodules yet": {files: map[string]string{".git/modules/lib/": ""},
+			found: map[string]string{".git": policy.FoundDir, ".git/modules": policy.FoundDir}, repos: ".git", whole: ".git/modules"},
+		"a worktree's submodules": {files: map[string]string{".git/modules/": "", ".git/worktrees/w/modules/a/HEAD": ""},
+			found: map[string]string{".git": policy.FoundDir, ".git/modules": policy.FoundDir, ".git/worktrees": policy.FoundDir, ".git/worktrees/w": policy.FoundDir,
+				".git/worktrees/w/modules": policy.FoundDir, ".git/worktrees/w/modules/a": policy.FoundDir},
+			repos: ".git .git/worktrees/w/modules/a", worktrees: ".git/worktrees/w", whole: ".git/modules .git/worktrees/w/modules/a/modules"},
 		"submodules": {files: map[string]string{".git/modules/a/HEAD": "", ".git/modules/lib/b/config": "", ".git/modules/a/modules/c/HEAD": "", ".git/modules/none/": "", ".git/worktrees/w/gitdir": ""},
 			found: map[string]string{".git": policy.FoundDir, ".git/modules": policy.FoundDir, ".git/modules/a": policy.FoundDir, ".git/modules/lib": policy.FoundDir, ".git/modules/lib/b": policy.FoundDir,
 				".git/modules/lib/b/config": policy.FoundFile, ".git/modules/a/modules": policy.FoundDir, ".git/modules/a/modules/c": policy.FoundDir,
 				".git/worktrees": policy.FoundDir, ".git/worktrees/w": policy.FoundDir, ".git/worktrees/w/gitdir": policy.FoundFile},
-			repos: ".git .git/modules/a .git/modules/a/modules/c .git/modules/lib/b", worktrees: ".git/worktrees/w"},
+			repos: ".git .git/modules/a .git/modules/a/modules/c .git/modules/lib/b", worktrees: ".git/worktrees/w",
+			whole: ".git/modules/a/modules/c/modules .git/modules/lib/b/modules .git/worktrees/w/modules"},
 		"too many": {files: many, found: map[string]string{".git": policy.FoundDir, ".git/modules": policy.FoundDir, ".git/worktrees": policy.FoundDir},
 			repos: ".git", whole: ".git/modules .git/worktrees"},
 		"too deep": {files: deep, found: map[string]string{".git": policy.FoundDir, ".git/modules": policy.FoundDir}, repos: ".git", whole: ".git/modules"},
 		"a bare repository in the project": {files: map[string]string{".git": "gitdir: ./.bare\n", ".bare/HEAD": "", ".bare/hooks/": ""},
-			found: map[string]string{".git": policy.FoundFile, ".bare": policy.FoundDir, ".bare/hooks": policy.FoundDir}, repos: ".bare"},
+			found: map[string]string{".git": policy.FoundFile, ".bare": policy.FoundDir, ".bare/hooks": policy.FoundDir}, repos: ".bare", whole: ".bare/modules"},
 		"a bare repository": {files: map[string]string{"HEAD": "", "objects/": "", "refs/": "", "hooks/x": "", "config": ""},
-			found: map[string]string{"hooks": policy.FoundDir, "config": policy.FoundFile}, repos: "."},
+			found: map[string]string{"hooks": policy.FoundDir, "config": policy.FoundFile}, repos: ".", whole: "modules"},
 		"a .git that makes no sense": {files: map[string]string{".git": strings.Repeat("x", 1<<20)}, found: map[string]string{".git": policy.FoundFile}, note: "git can't read"},
 	} {
 		dir := real(t)
@@ -178,7 +185,7 @@ func TestLookAtWorktree(t *testing.T) {
 		if !strings.Contains(p.Note, c.note) || (p.Note == "") != (c.note == "") || (p.Git == nil) != (c.note != "") {
 			t.Errorf("%s: %q, %+v", name, p.Note, p.Git)
 		}
-		if p.Git != nil && (p.Git.Root != main || p.Git.Own != "worktrees/fix" || strings.Join(p.Git.Repos, " ") != "modules/m" || p.Git.Found["worktrees/fix"] != policy.FoundDir || p.Git.Found["worktrees/other"] != "") {
+		if p.Git != nil && (p.Git.Root != main || p.Git.Own != "worktrees/fix" || strings.Join(p.Git.Repos, " ") != "modules/m" || strings.Join(p.Git.Whole, " ") != "modules/m/modules worktrees/fix/modules" || p.Git.Found["worktrees/fix"] != policy.FoundDir || p.Git.Found["worktrees/other"] != "") {
 			t.Errorf("%s: %+v", name, p.Git)
 		}
 	}
@@ -212,7 +219,6 @@ func project(t *testing.T, files map[string]string) (string, *Hold) {
 	if err == nil {
 		_, err = h.Binds()
 	}
-	time.Sleep(2 * slack)
 	if err == nil {
 		err = h.Begin()
 	}
@@ -249,6 +255,75 @@ func TestDifferences(t *testing.T) {
 	slices.Sort(got)
 	want := []string{".claude: " + WhatUnheld, ".git/config: " + WhatReplaced, ".npmrc: " + WhatProtected, ".vscode: " + WhatReplaced}
 	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
+// told are what a walk has found, a line each.
+func told(h *Hold) []string {
+	var out []string
+	for _, c := range h.Look().Changes {
+		out = append(out, c.Path+": "+c.What)
+	}
+	return out
+}
+
+// What was made just before the command began is not told as its work.
+func TestPlaceholdersAreNotTold(t *testing.T) {
+	for range 5 {
+		_, h := project(t, map[string]string{".git/HEAD": "", ".git/objects/": "", ".git/refs/": "", ".git/info/x": "", ".git/modules/a/HEAD": "", ".git/modules/a/config": "", ".git/worktrees/w/HEAD": ""})
+		got := slices.DeleteFunc(told(h), func(s string) bool { return !strings.HasPrefix(s, ".git/") })
+		if len(got) > 0 {
+			t.Fatalf("told: %q", got)
+		}
+	}
+}
+
+// What appears where git looks for submodules and worktrees is told, whatever it
+// looks like.
+func TestPlantedSubmodules(t *testing.T) {
+	dir, h := project(t, map[string]string{
+		".git/HEAD": "", ".git/objects/": "", ".git/refs/": "", ".git/modules/a/HEAD": "", ".git/modules/a/config": "", ".git/modules/a/objects/": "", ".git/modules/a/refs/": "",
+		".git/worktrees/w/HEAD": "", ".git/worktrees/w/commondir": "../..", "evil/config": "", "evil/HEAD": "", "src/x": "",
+	})
+	time.Sleep(2 * slack)
+	if err := h.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	plant(t, dir, map[string]string{
+		".git/modules/half/HEAD": "", ".git/modules/half/commondir": "../../../src", ".git/modules/half/odd": "", ".git/modules/half/hooks/post-checkout": "", ".git/modules/half/objects/x": "",
+		".git/modules/deep/er/config": "", ".git/modules/link": "-> ../../src", ".git/modules/a/b/config": "",
+		".git/modules/a/index": "", ".git/modules/a/objects/x": "", ".git/modules/a/logs/HEAD": "", ".git/worktrees/w/index": "",
+		".git/worktrees/new/gitdir": "", "src/HEAD": "", "src/commondir": "x", "src/y": "",
+	})
+	if err := os.Rename(filepath.Join(dir, "evil"), filepath.Join(dir, ".git/modules/moved")); err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, p := range strings.Fields(".git/modules/a/b .git/modules/a/b/config .git/modules/deep .git/modules/deep/er .git/modules/deep/er/config .git/modules/half .git/modules/half/commondir " +
+		".git/modules/half/hooks/post-checkout .git/modules/link .git/modules/moved .git/worktrees/new .git/worktrees/new/gitdir src/commondir") {
+		want = append(want, p+": "+whatGit)
+	}
+	if got := told(h); !slices.Equal(got, want) {
+		t.Errorf("%s\nand not %s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// A file with another name is mounted, and said not to be held.
+func TestSecondName(t *testing.T) {
+	dir := real(t)
+	plant(t, dir, map[string]string{".npmrc": "a", ".envrc": "a", ".git/HEAD": "", ".git/config": ""})
+	for from, to := range map[string]string{".npmrc": "other", ".git/config": ".git/x"} {
+		if err := os.Link(filepath.Join(dir, from), filepath.Join(dir, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := Look(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(p.Tree.Linked)
+	if got := strings.Join(p.Tree.Linked, " "); got != ".git/config .npmrc" {
 		t.Errorf("%q", got)
 	}
 }
