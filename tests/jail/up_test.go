@@ -77,6 +77,31 @@ func (b *box) exec(h handle, command ...string) result {
 	return b.run(append([]string{"exec", h.ID, "--"}, command...)...)
 }
 
+// With no_cwd a sandbox has no project either, and a directory that is named as one
+// is refused, not left away.
+func TestUpWithoutProject(t *testing.T) {
+	b := newBox(t)
+	settle(t)
+	h := b.up(t, "--net", "none", "--no-cwd")
+	if r := b.exec(h, "sh", "-c", "pwd; ls -A; echo x >y"); r.Code != 0 || r.Out != "/project\n" {
+		t.Errorf("%s", r)
+	}
+	if left, err := os.ReadDir(h.Dir); err != nil || len(left) > 0 {
+		t.Errorf("the workspace has %v (%v)", left, err)
+	}
+	b.ok("down", h.ID)
+	before := snapshot(t)
+	if r := b.run("up", "--net", "none", "--no-cwd", "."); r.Code != 125 || !strings.Contains(r.Err, "no_cwd (from --no-cwd) mounts no project, and "+b.dir+" was named as one") {
+		t.Errorf("%s", r)
+	}
+	nothingLeft(t, before, 2*time.Second)
+	h = b.up(t, "--net", "none", "--no-cwd=false", ".")
+	r := b.exec(h, "sh", "-c", "echo x >mine")
+	if data, err := os.ReadFile(filepath.Join(b.dir, "mine")); err != nil || string(data) != "x\n" {
+		t.Errorf("%s (%v)", r, err)
+	}
+}
+
 // A sandbox stays when the command that started it has ended, any later process
 // can use it and take it down, and down leaves the project and nothing else.
 func TestUpAndDown(t *testing.T) {

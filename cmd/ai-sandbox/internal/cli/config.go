@@ -22,7 +22,7 @@ var configVerb = &verb{
 	},
 	exit: usualExit,
 	action: func(a *app, inv Invocation, flagLayer []config.Item) error {
-		facts, err := a.probe(false, false)
+		facts, err := a.probe(false, a.withoutProject(flagLayer))
 		if err != nil {
 			return err
 		}

@@ -23,13 +23,9 @@ const workdirAuto = "auto"
 // too late: before it is read, it has to be known that it does not lie in the
 // project.
 func (a *app) withoutProject(flagLayer []config.Item) bool {
-	out := a.env["AISB_NO_CWD"] == "true"
-	for _, it := range flagLayer {
-		if it.Key == "no_cwd" {
-			out = it.Value == "true"
-		}
-	}
-	return out
+	env, _ := config.FromEnviron(a.env) // what is wrong in it is reported with the files
+	s, _ := config.Resolve(env, flagLayer)
+	return s.Bool("no_cwd")
 }
 
 // mounts adds the project, the user's mounts and the agents directory. It comes

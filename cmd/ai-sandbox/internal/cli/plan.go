@@ -204,7 +204,7 @@ func (a *app) unsteered(p policy.Policy) error {
 
 // isOn tells whether a switch is among the flags.
 func isOn(flagLayer []config.Item, key string) bool {
-	return slices.ContainsFunc(flagLayer, func(it config.Item) bool { return it.Key == key && it.Value != "false" })
+	return slices.ContainsFunc(flagLayer, func(it config.Item) bool { return it.Key == key && it.Value != "false" && it.Value != "0" })
 }
 
 // machine is for what knows the rest from a sandbox's record: it reads no

@@ -59,18 +59,7 @@ func (a *app) start(inv Invocation, s setup, look bool) error {
 	if look {
 		return a.print(s, req, plan)
 	}
-	for _, u := range p.Loud() {
-		a.warnf("%s", u)
-	}
-	for _, n := range p.Limits.Notes() {
-		a.notef("%s", n)
-	}
-	switch {
-	case p.Project == "":
-		a.notef("%s", p.WorkdirNote)
-	case p.WorkdirNote != "":
-		a.notef("the project is %s", p.WorkdirNote)
-	}
+	a.tell(p)
 	for _, e := range p.Env {
 		if e.From == policy.FromHarness {
 			a.notef("%s is passed to %s, which needs it", e.Name, p.Harness)
@@ -84,6 +73,22 @@ func (a *app) start(inv Invocation, s setup, look bool) error {
 		code = exitFailed
 	}
 	return &exitError{code: code, err: err}
+}
+
+// tell says what of a policy has to be known before it holds.
+func (a *app) tell(p policy.Policy) {
+	for _, u := range p.Loud() {
+		a.warnf("%s", u)
+	}
+	for _, n := range p.Limits.Notes() {
+		a.notef("%s", n)
+	}
+	switch {
+	case p.Project == "":
+		a.notef("%s", p.WorkdirNote)
+	case p.WorkdirNote != "" && a.workspace == "": // which nobody expects anywhere
+		a.notef("the project is %s", p.WorkdirNote)
+	}
 }
 
 // request is the run of a policy.
@@ -128,6 +133,9 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 	}
 	if in.NoCwd {
 		in.Facts.Project = ""
+		if a.project != a.workspace { // up was given one
+			errs = append(errs, fmt.Errorf("no_cwd (from %s) mounts no project, and %s was named as one; drop the directory, or use --no-cwd=false", s.settings["no_cwd"][0].Origin, quote(a.project)))
+		}
 	}
 	if err := look(&in, s.settings.Values("unprotect")); err != nil {
 		errs = append(errs, err)

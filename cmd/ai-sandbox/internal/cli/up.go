@@ -103,15 +103,7 @@ func (a *app) supervise(inv Invocation, flagLayer []config.Item) (code int, err 
 		}
 		return 0, err
 	}
-	for _, u := range p.Loud() {
-		a.warnf("%s", u)
-	}
-	if p.WorkdirNote != "" && sb.Workspace == "" {
-		a.notef("the project is %s", p.WorkdirNote)
-	}
-	for _, n := range p.Limits.Notes() {
-		a.notef("%s", n)
-	}
+	a.tell(p)
 	req := a.request(s, p)
 	req.Hold = len(inv.Command) == 0
 	return sb.Start(a.ctx, req)

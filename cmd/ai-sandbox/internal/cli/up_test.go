@@ -156,6 +156,74 @@ func TestWorkspace(t *testing.T) {
 	}
 }
 
+// Without a project there is nothing that a directory could be named as, and what
+// a file or variable says of that, a flag of each verb takes back.
+func TestNoCwd(t *testing.T) {
+	s := newStage(t)
+	ws := filepath.Join(s.env["XDG_STATE_HOME"], "ai-sandbox/workspaces/0123456789ab")
+	if err := os.MkdirAll(ws, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	noCwd := []config.Item{{Key: "no_cwd", Value: "true", Origin: "--no-cwd"}}
+	for _, tc := range []struct {
+		project, workspace string
+		flags              []config.Item
+		want, says         string
+	}{
+		{project: s.project, says: "ai-sandbox: the project is mounted at /project, as its own path would hide /tmp of the sandbox\n"},
+		{project: s.project, flags: noCwd, want: "no_cwd (from --no-cwd) mounts no project, and " + s.project + " was named as one; drop the directory, or use --no-cwd=false"},
+		{project: ws, workspace: ws},
+		{project: ws, workspace: ws, flags: noCwd, says: "ai-sandbox: no project is mounted (no_cwd); /project is empty scratch space, gone with the run\n"},
+		{flags: noCwd, says: "ai-sandbox: no project is mounted (no_cwd); /project is empty scratch space, gone with the run\n"},
+	} {
+		s.err.Reset()
+		a := &app{Streams: Streams{Out: &s.out, Err: &s.err}, ctx: context.Background(), env: s.env, engine: s.engine, cwd: s.project, project: tc.project, workspace: tc.workspace}
+		var p policy.Policy
+		set, err := a.prepare(tc.flags, forLook)
+		if err == nil {
+			if p, _, err = a.policy(Invocation{Verb: "up"}, set); err == nil {
+				s.err.Reset()
+				p.Limits = policy.Limits{} // their notes are about this machine
+				a.tell(p)
+			}
+		}
+		if err != nil && err.Error() != tc.want || err == nil && tc.want != "" || s.err.String() != tc.says && tc.want == "" {
+			t.Errorf("%+v: %v, %s", tc, err, s.err.String())
+		}
+	}
+	// In the home there can be no project.
+	t.Chdir(s.env["HOME"])
+	for _, value := range []string{"1", "true", "0", "false"} {
+		s.env["AISB_NO_CWD"] = value
+		for _, args := range [][]string{{"--print-policy"}, {"config"}, {"explain", "/x"}} {
+			if code := s.do(args...); (code == 0) != (value == "1" || value == "true") {
+				t.Errorf("%q, AISB_NO_CWD=%s: exit %d: %s", args, value, code, s.err.String())
+			}
+		}
+	}
+	delete(s.env, "AISB_NO_CWD")
+	t.Chdir(s.project)
+	s.write(s.config, "no_cwd = true\n")
+	for _, tc := range []struct{ args, want string }{
+		{"config", "no_cwd              true                        (" + s.config},
+		{"config --no-cwd=false", "no_cwd              false                       (--no-cwd)\n"},
+		{"explain " + s.project, s.project + ", of this machine: not visible\n"},
+		{"explain --no-cwd=false " + s.project, s.project + ", of this machine: read-write, inside at /project\n"},
+	} {
+		if code := s.do(strings.Fields(tc.args)...); code != 0 || !strings.Contains(strings.ReplaceAll(s.out.String(), "\n                      (", "                        ("), tc.want) {
+			t.Errorf("%s: exit %d: %s%s", tc.args, code, s.out.String(), s.err.String())
+		}
+	}
+	// A switch of 0 is off.
+	s.write(s.config, "")
+	s.write(filepath.Join(s.project, config.ProjectFile), "allow = a.example.com\n")
+	for value, want := range map[string]int{"0": 125, "false": 125, "1": 0, "true": 0} {
+		if code := s.do("--print-policy", "--ignore-project-config="+value); code != want {
+			t.Errorf("--ignore-project-config=%s: exit %d: %s", value, code, s.err.String())
+		}
+	}
+}
+
 // The supervisor takes away what it has made when the run is refused.
 func TestSuperviseRefused(t *testing.T) {
 	s := newStage(t)

@@ -399,6 +399,16 @@ func TestNear(t *testing.T) {
 	}
 }
 
+// What a file or a variable says of a run, it says of a sandbox of up too, and
+// config tells it: each of the three has the flag that says otherwise.
+func TestVerbsOfARun(t *testing.T) {
+	for _, o := range Options {
+		if o.Use&UseRun != 0 && o.In(InFile|InEnv) && o.Use&UseStart != UseStart {
+			t.Errorf("%s is for a run, and not for up and config", o.Key)
+		}
+	}
+}
+
 func TestDirs(t *testing.T) {
 	d := Environ{"HOME": "/h", "XDG_STATE_HOME": "/s", "XDG_RUNTIME_DIR": "/r"}.Dirs("/other")
 	if want := (Dirs{"/h", "/h/.config/ai-sandbox", "/s/ai-sandbox", "/h/.cache/ai-sandbox", "/r"}); d != want {

@@ -109,7 +109,7 @@ var Options = []Option{
 		Usage: "let the command change PATH, which is read-only in a writable project since tools on this machine run or obey it (.git/hooks, .envrc, ...); repeat for more"},
 	{Key: "workdir", Default: "auto", Use: UseStart, Topic: "files", Arg: "PATH",
 		Usage: "where the project is inside: auto (its own path, or /project where that would hide something of the sandbox), or PATH"},
-	{Key: "no_cwd", Kind: Bool, Default: "false", Use: UseRun, Topic: "files",
+	{Key: "no_cwd", Kind: Bool, Default: "false", Use: UseStart, Topic: "files",
 		Usage: "mount no project; work in /project, which is empty and ends with the run"},
 	{Key: "mount", Kind: List, Use: UseStart, Topic: "files", Arg: "MOUNT",
 		Usage: "SRC[:DST][:ro|rw]: show the directory or file SRC inside, at DST (unless named, the same path), read-only unless rw; repeat for more"},
