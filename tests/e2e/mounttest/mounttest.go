@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -323,6 +324,14 @@ func Sockets(t *testing.T, s Stage) {
 	for _, p := range append(paths, filepath.Join(agents, "s.sock")) {
 		counts = append(counts, listen(t, p))
 	}
+	// Deeper than a start looks by itself, and not where it was bound.
+	for i := range 100 {
+		b.must(os.MkdirAll(filepath.Join(b.Dir, "many", strconv.Itoa(i)), 0o700))
+	}
+	moved := filepath.Join(b.Dir, "many", "99", "moved.sock")
+	elsewhere := filepath.Join(b.tmp(), "s.sock")
+	counts = append(counts, listen(t, elsewhere))
+	b.must(os.Rename(elsewhere, moved))
 	// By a name that only its own working directory explains.
 	cmd := exec.Command("python3", "-c", "import socket,sys,time\ns=socket.socket(socket.AF_UNIX)\ns.bind('rel.sock')\ns.listen()\nprint('up',flush=True)\ntime.sleep(60)")
 	cmd.Dir = b.Dir
@@ -342,7 +351,7 @@ func Sockets(t *testing.T, s Stage) {
 	b.must(l.Close())
 
 	flags := []string{"--mount", src, "--agents-dir", agents}
-	all := append(append([]string{}, paths...), relative, "/home/sandbox/.agents/s.sock")
+	all := append(append([]string{}, paths...), relative, moved, "/home/sandbox/.agents/s.sock")
 	before := tree(t, b.Dir, src, agents)
 	args := append(append([]string{"--net", "none"}, flags...), "--", "sh", "-c", dial+`
 python3 - <<'PY'

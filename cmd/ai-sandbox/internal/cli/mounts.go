@@ -74,7 +74,10 @@ func (a *app) mounts(in *policy.Input, s setup) error {
 	if in.Agents.Bind != nil {
 		add(in.Agents.Bind.Source)
 	}
-	sockets := host.Sockets(trees...)
+	sockets, err := host.Sockets(trees...)
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
 	for _, i := range project {
 		in.Facts.Sockets = append(in.Facts.Sockets, sockets[i]...)
 	}

@@ -5,8 +5,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"ai-sandbox/policy"
 )
@@ -71,11 +75,121 @@ func TestSockets(t *testing.T) {
 	stale.SetUnlinkOnClose(false)
 	stale.Close()
 	slices.Sort(want)
-	if got := Sockets(dir, deep); !slices.Equal(got[0], want) || len(got[1]) != 0 {
-		t.Errorf("%q\nwant %q", got, want)
+	if got, err := Sockets(dir, deep); err != nil || !slices.Equal(got[0], want) || len(got[1]) != 0 {
+		t.Errorf("%q %v\nwant %q", got, err, want)
 	}
-	if got := walkSockets(dir, 1); len(got) != 4 {
-		t.Errorf("the walk finds %q", got)
+	if got, whole := walkSockets(dir, 1, 100, time.Time{}); len(got) != 4 || whole {
+		t.Errorf("the walk finds %q %v", got, whole)
+	}
+}
+
+// A socket is found by its file, whatever it was called when it was bound.
+func TestMovedSockets(t *testing.T) {
+	for name, bind := range map[string]func(t *testing.T, at, outside string){
+		"relative, and its process is elsewhere now": func(t *testing.T, at, outside string) {
+			t.Chdir(filepath.Dir(at))
+			listenAt(t, "sock")
+			t.Chdir(outside)
+		},
+		"bound elsewhere": func(t *testing.T, at, outside string) {
+			listenAt(t, filepath.Join(outside, "sock"))
+			rename(t, filepath.Join(outside, "sock"), at)
+		},
+		"renamed in place": func(t *testing.T, at, _ string) {
+			listenAt(t, at+".new")
+			rename(t, at+".new", at)
+		},
+		"replaced by another one": func(t *testing.T, at, outside string) {
+			listenAt(t, filepath.Join(outside, "sock"))
+			rename(t, filepath.Join(outside, "sock"), at)
+			listenAt(t, filepath.Join(outside, "sock"))
+		},
+		"through a descriptor": func(t *testing.T, at, _ string) {
+			d, err := os.Open(filepath.Dir(at))
+			if err != nil {
+				t.Fatal(err)
+			}
+			listenAt(t, "/proc/self/fd/"+strconv.Itoa(int(d.Fd()))+"/sock")
+			d.Close()
+		},
+		"with a second name": func(t *testing.T, at, outside string) {
+			listenAt(t, filepath.Join(outside, "sock"))
+			if err := os.Link(filepath.Join(outside, "sock"), at); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"not listened at yet": func(t *testing.T, at, outside string) {
+			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { unix.Close(fd) })
+			if err := unix.Bind(fd, &unix.SockaddrUnix{Name: filepath.Join(outside, "sock")}); err != nil {
+				t.Fatal(err)
+			}
+			rename(t, filepath.Join(outside, "sock"), at)
+		},
+		"where it says": func(t *testing.T, at, _ string) { listenAt(t, at) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, outside := t.TempDir(), t.TempDir()
+			for i := range 3 * walkDirs {
+				if err := os.Mkdir(filepath.Join(dir, strconv.Itoa(i)), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			deep := filepath.Join(dir, "99", "b")
+			if err := os.Mkdir(deep, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			want := filepath.Join(deep, "sock")
+			bind(t, want, outside)
+			if got, err := Sockets(dir); err != nil || !slices.Equal(got[0], []string{want}) {
+				t.Errorf("%q %v", got, err)
+			}
+		})
+	}
+}
+
+// What can't be looked through is refused, and only when something has to be found.
+func TestTooManyToSearch(t *testing.T) {
+	dir, outside := t.TempDir(), t.TempDir()
+	for i := range 3 * walkDirs {
+		if err := os.Mkdir(filepath.Join(dir, strconv.Itoa(i)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	listenAt(t, filepath.Join(outside, "a"))
+	if got, err := socketsIn(100, []string{dir}); err != nil || len(got[0]) != 0 {
+		t.Errorf("nothing is lost: %q %v", got, err)
+	}
+	rename(t, filepath.Join(outside, "a"), filepath.Join(outside, "b"))
+	if got, err := socketsIn(100, []string{dir}); err != nil || len(got[0]) != 0 {
+		t.Errorf("renamed in place: %q %v", got, err)
+	}
+	rename(t, filepath.Join(outside, "b"), filepath.Join(dir, "99", "sock"))
+	if _, err := socketsIn(100, []string{dir}); err == nil || !strings.Contains(err.Error(), "too many files") || !strings.Contains(err.Error(), outside) {
+		t.Errorf("lost: %v", err)
+	}
+	if got, err := socketsIn(10_000, []string{dir}); err != nil || len(got[0]) != 1 {
+		t.Errorf("the control: %q %v", got, err)
+	}
+}
+
+func listenAt(t *testing.T, name string) {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	t.Cleanup(func() { l.Close() })
+}
+
+func rename(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.Rename(from, to); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -153,7 +267,7 @@ func TestSameIn(t *testing.T) {
 		{"/srv/alias", "/home/dev/shopping"}: false, {"/srv/other", "/home/dev/shop"}: false, {"/srv/hooks", "/home/dev/other"}: false,
 		{"/dev/shop", "/home/dev/shop"}: false, {"/srv/aliased", "/home/dev/shop"}: false,
 	} {
-		if got := sameIn(table, pair[0], pair[1]); got != want {
+		if got := sameIn(parseMounts(table), pair[0], pair[1]); got != want {
 			t.Errorf("%q: %v", pair, got)
 		}
 	}

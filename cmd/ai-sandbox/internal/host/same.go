@@ -3,6 +3,7 @@
 package host
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,8 +18,8 @@ func Same(a, b string) bool {
 	if holds(a, b) || holds(b, a) {
 		return true
 	}
-	table, err := os.ReadFile("/proc/self/mountinfo")
-	return err != nil || sameIn(string(table), a, b) // without it, nobody knows
+	table, err := mountTable()
+	return err != nil || sameIn(table, a, b) // without it, nobody knows
 }
 
 // holds tells whether dir is path or one of the directories above it.
@@ -40,29 +41,48 @@ func holds(dir, path string) bool {
 
 // sameIn is Same by the table of mounts: a part of a tree that is bound elsewhere
 // has nothing above it that tells whose it is.
-func sameIn(table, a, b string) bool {
+func sameIn(table []mounted, a, b string) bool {
 	aDev, aPath := inFileSystem(table, a)
 	bDev, bPath := inFileSystem(table, b)
 	return aDev != "" && aDev == bDev && policy.Touches(aPath, bPath)
 }
 
+// A mounted is one line of the table of mounts: the device of a file system, what
+// of it is shown, and where.
+type mounted struct{ dev, root, point string }
+
 // mangled is how the kernel writes a path in its tables (proc_pid_mountinfo(5)).
 var mangled = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#")
 
-// inFileSystem is the device of a resolved path, and where it is from that file
-// system's own root.
-func inFileSystem(table, path string) (dev, at string) {
-	longest := -1
+// mountTable is what this process sees mounted.
+func mountTable() ([]mounted, error) {
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("look at what is mounted: %w", err)
+	}
+	return parseMounts(string(table)), nil
+}
+
+func parseMounts(table string) []mounted {
+	var out []mounted
 	for line := range strings.Lines(table) {
 		// ID, parent, device, root, mount point
-		f := strings.Fields(line)
-		if len(f) < 5 {
-			continue
+		if f := strings.Fields(line); len(f) > 4 {
+			out = append(out, mounted{f[2], mangled.Replace(f[3]), mangled.Replace(f[4])})
 		}
+	}
+	return out
+}
+
+// inFileSystem is the device of a resolved path, and where it is from that file
+// system's own root.
+func inFileSystem(table []mounted, path string) (dev, at string) {
+	longest := -1
+	for _, m := range table {
 		// Of two at one place, the later one is seen.
-		if point := mangled.Replace(f[4]); within(path, point) && len(point) >= longest {
-			longest = len(point)
-			dev, at = f[2], filepath.Join(mangled.Replace(f[3]), strings.TrimPrefix(path, point))
+		if within(path, m.point) && len(m.point) >= longest {
+			longest = len(m.point)
+			dev, at = m.dev, filepath.Join(m.root, strings.TrimPrefix(path, m.point))
 		}
 	}
 	return dev, at
