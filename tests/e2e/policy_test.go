@@ -178,6 +178,7 @@ func TestTamperedRuleset(t *testing.T) {
 	if id == nil {
 		t.Fatalf("no id in %s", honest)
 	}
+	var made []string
 	for _, how := range []string{"delete", "reorder", "widen", "append", "policy", "dormant", "extra-table", "extra-chain"} {
 		for _, mode := range []string{"gated", "none"} {
 			if how == "reorder" && mode == "none" {
@@ -192,6 +193,9 @@ func TestTamperedRuleset(t *testing.T) {
 					}
 				}
 				tampered := strings.TrimSpace(output(t, "podman", "build", "-q", "--pull=never", dir))
+				if !slices.Contains(made, tampered) {
+					made = append(made, tampered)
+				}
 				if err := os.WriteFile(record, []byte(strings.Replace(string(honest), string(id[1]), tampered, 1)), 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -213,5 +217,5 @@ func TestTamperedRuleset(t *testing.T) {
 		}
 	}
 	nothingLeft(t, before, 2*time.Second)
-	output(t, "podman", "image", "prune", "-f")
+	output(t, "podman", append([]string{"rmi", "-f"}, made...)...)
 }
