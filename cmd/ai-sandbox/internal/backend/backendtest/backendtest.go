@@ -174,7 +174,7 @@ func capabilities(b *bench) {
 	for list, known := range map[*[]string][]string{
 		&c.Networks:    {policy.NetGated, policy.NetUnix, policy.NetNone, policy.NetHost},
 		&c.GateEngines: {policy.EngineSquid, policy.EngineBuiltin},
-		&c.Limits:      {"memory", "cpus", "pids", "disk"},
+		&c.Limits:      {"memory", "cpus", "pids", "time", "disk"},
 	} {
 		for i, v := range *list {
 			if !slices.Contains(known, v) || slices.Contains((*list)[:i], v) {
