@@ -129,7 +129,7 @@ func (h *Hold) Look() Findings {
 	if !h.began {
 		return Findings{}
 	}
-	w := walk{since: h.since.Add(-slack).UnixNano(), until: time.Now().Add(walkTime), seen: map[string]bool{}, items: map[place]*item{}}
+	w := walk{since: h.since.Add(-slack).UnixNano(), until: time.Now().Add(walkTime), seen: map[string]bool{}, nests: map[string]bool{}, items: map[place]*item{}}
 	for _, it := range h.items {
 		w.items[place{root: it.root, path: it.path}] = it
 	}
@@ -156,6 +156,11 @@ func (h *Hold) Look() Findings {
 	if len(w.first)+len(w.queue) > 0 {
 		w.Partly = true
 	}
+	// A directory goes without saying where something in it is named.
+	named := slices.Clone(w.Changes)
+	w.Changes = slices.DeleteFunc(w.Changes, func(c Change) bool {
+		return w.nests[c.Path] && slices.ContainsFunc(named, func(in Change) bool { return strings.HasPrefix(in.Path, c.Path+"/") })
+	})
 	slices.SortStableFunc(w.Changes, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
 	return w.Findings
 }
@@ -178,6 +183,7 @@ type walk struct {
 	first   []place
 	queue   []place
 	seen    map[string]bool
+	nests   map[string]bool // directories among Changes, by their path
 	items   map[place]*item // by root and path alone
 }
 
@@ -262,6 +268,7 @@ var inert = map[string]bool{"objects": true, "refs": true, "logs": true, "branch
 func (w *walk) nested(dir int, at place, name string) {
 	p := path.Join(at.path, name)
 	if s, err := look(dir, name); err == nil && s.changed >= w.since && !w.held(at.root, p) {
+		w.nests[at.root.shown(p)] = true
 		w.found(at.root.shown(p), whatGit)
 	}
 	w.add(place{root: at.root, path: p, nest: true})
