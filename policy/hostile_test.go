@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"path"
 	"reflect"
 	"strings"
 	"testing"
@@ -137,12 +138,44 @@ func printed(t *testing.T, at, what, s, text string) {
 	}
 }
 
+// lifts gives a path of a repository free: nothing but what lies at it may be left
+// without its guard, and it is told.
+func lifts(t *testing.T, s string) {
+	t.Helper()
+	in := repository()
+	base, err := Resolve(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Unprotect = []string{s}
+	p, err := Resolve(in)
+	if err != nil {
+		printed(t, "unprotect", "the error", s, err.Error())
+		return
+	}
+	judge(t, "unprotect", s, base, p)
+	guarded := map[string]bool{}
+	for _, m := range p.Mounts {
+		guarded[m.Source] = guarded[m.Source] || m.Why == WhyProtected && m.ReadOnly
+	}
+	lifted := path.Join(p.Project, s)
+	for _, m := range base.Mounts {
+		if m.Why == WhyProtected && m.ReadOnly && !guarded[m.Source] && !within(m.Source, lifted) {
+			t.Errorf("unprotect %q leaves %s free", s, m.Source)
+		}
+	}
+	if n := strings.Count(strings.Join(p.Unusual, "\n"), "UNPROTECTED: "); n != 1 {
+		t.Errorf("unprotect %q: %q", s, p.Unusual)
+	}
+}
+
 // FuzzResolve: as TestHostileInput, for strings that nobody has thought of.
 func FuzzResolve(f *testing.F) {
-	for i, s := range hostile.Strings {
+	for i, s := range append([]string{".git", ".git/hooks", ".git/config", "./.git/modules/", ".claude/settings.json", ".npmrc/x", ".git/../.."}, hostile.Strings...) {
 		f.Add(uint(i), s)
 	}
 	f.Fuzz(func(t *testing.T, n uint, s string) {
+		lifts(t, s)
 		in := fullInput(t, n%2 == 1)
 		base, err := Resolve(in)
 		if err != nil {

@@ -4,9 +4,13 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	"ai-sandbox/policy"
+	"ai-sandbox/tests/hostile"
 )
 
 // A rung is one layer of TestPrecedence: where it may be set, and how it is.
@@ -417,6 +421,56 @@ func TestDirs(t *testing.T) {
 	if d := (Environ{}).Dirs("/h"); d.Home != "/h" || d.Runtime != "" {
 		t.Errorf("got %+v", d)
 	}
+}
+
+// FuzzFromEnviron: whatever a variable's name and value, it is one of ours and is
+// read as its option, or is refused, or is none of our business.
+func FuzzFromEnviron(f *testing.F) {
+	for _, o := range Options {
+		f.Add(o.Env(), "a b")
+	}
+	for i, s := range hostile.Strings {
+		f.Add(Options[i%len(Options)].Env(), s)
+		f.Add(EnvPrefix+s, s)
+	}
+	f.Add("aisb_net", "none")
+	f.Add("AISB_net", "none")
+	f.Add(TestPrefix+"STORE", "x")
+	f.Fuzz(func(t *testing.T, name, value string) {
+		items, err := FromEnviron(Environ{name: value})
+		ours := strings.HasPrefix(name, EnvPrefix) && !strings.HasPrefix(name, TestPrefix)
+		if ours != (err != nil || len(items) > 0) || err != nil && len(items) > 0 {
+			t.Fatalf("%q=%q gives %+v, %v", name, value, items, err)
+		}
+		var read []string
+		for _, it := range items {
+			o, ok := Lookup(it.Key)
+			if !ok || !o.In(InEnv) || o.Env() != name || it.Origin != name {
+				t.Errorf("%q=%q gives %+v", name, value, it)
+			}
+			if o.Kind != List && it.Value != value || o.Kind == List && len(strings.Fields(it.Value)) > 1 {
+				t.Errorf("%q=%q gives %q", name, value, it.Value)
+			}
+			read = append(read, it.Value)
+		}
+		if !slices.Equal(strings.Fields(strings.Join(read, " ")), strings.Fields(value)) && len(items) > 0 {
+			t.Errorf("%q=%q is read as %q", name, value, read)
+		}
+		s, err2 := Resolve(items)
+		for key := range s {
+			for _, it := range s[key] {
+				o, _ := Lookup(key)
+				if it.Origin != BuiltIn && (it.Key != key || o.check(it) != nil) {
+					t.Errorf("%q=%q settles as %+v", name, value, it)
+				}
+			}
+		}
+		for _, err := range []error{err, err2} {
+			if err != nil && hostile.Printed(policy.Printable(err.Error())) != nil {
+				t.Errorf("%q=%q: %v", name, value, err)
+			}
+		}
+	})
 }
 
 func FuzzParseFile(f *testing.F) {
