@@ -40,7 +40,7 @@ func localMounts(in Input, workdir, home string, limits Limits) []Mount {
 	out = append(out, f.Local.Tools...)
 	out = append(out,
 		Mount{Kind: KindBind, Source: f.Local.Homes + "/" + home, Target: HomeDir, Why: WhyHome},
-		in.project(workdir),
+		in.project(workdir, limits),
 		Mount{Kind: KindProgram, Target: EntrypointPath, ReadOnly: true, Why: "the entrypoint of this ai-sandbox"},
 	)
 	out = append(out, channels(in)...)

@@ -24,7 +24,7 @@ const MountsDir = "/run/aisb-mounts"
 const (
 	WhyMount   = "--mount"
 	WhyAgents  = "your agents directory, live"
-	WhyScratch = "scratch space, empty at first and gone with the run"
+	WhyScratch = "scratch space, empty at first and gone with the run; as large as --disk says, 2 GiB at most"
 	WhyMasked  = "a unix socket is there, which is masked"
 )
 
@@ -159,9 +159,10 @@ func (in Input) Place() string {
 }
 
 // project is the mount that the command works in.
-func (in Input) project(workdir string) Mount {
+func (in Input) project(workdir string, limits Limits) Mount {
 	if in.NoCwd {
-		return Mount{Kind: KindTmpfs, Target: workdir, SizeBytes: 2048 * mib, Mode: "1777", Why: WhyScratch}
+		size := min(limits.DiskBytes.Value/mib, 2048) * mib
+		return Mount{Kind: KindTmpfs, Target: workdir, SizeBytes: size, Mode: "1777", Why: WhyScratch}
 	}
 	return Mount{Kind: KindBind, Source: in.Facts.Project, Target: workdir, ReadOnly: in.ReadOnly,
 		Relabel: in.Facts.SELinux && in.Runtime == RuntimePodman, Why: WhyProject, ID: in.Facts.ProjectID}

@@ -415,7 +415,7 @@ func mounts(in Input, workdir, home string, limits Limits) []Mount {
 		runWhy = "mount point of /run/aisb; root's, and so the command's to write"
 	}
 	out := []Mount{
-		in.project(workdir),
+		in.project(workdir, limits),
 		{Kind: KindVolume, Source: home, Target: HomeDir, Why: WhyHome},
 		{Kind: KindProc, Target: "/proc", Why: "the sandbox's own processes; what tells of the machine is masked"},
 		{Kind: KindSys, Target: "/sys", ReadOnly: true, Why: "what the kernel tells of devices, in part masked"},

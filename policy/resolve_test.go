@@ -117,6 +117,7 @@ func TestRender(t *testing.T) {
 	mounted.Workdir = "/work"
 	alone := jailed()
 	alone.NoCwd, alone.Facts.Project = true, ""
+	alone.Limits.Disk = LimitInput{"100m", "--disk"}
 	rooted := plain()
 	rooted.KeepRoot, rooted.EphemeralHome = true, true
 	for name, in := range map[string]Input{

@@ -165,6 +165,7 @@ func Workdir(t *testing.T, s Stage) {
 	}
 	b.Dir = dir
 	b.same("it ends with the run", b.sh("ls -A", "--no-cwd"), "")
+	b.same("--disk bounds it", b.sh("head -c 40m /dev/zero 2>/dev/null >x; stat -c %s x", "--no-cwd", "--disk", "30m"), "31457280\n")
 	b.refused("drop one of them", "--no-cwd", "--workdir", "/work")
 	if out := b.ok("--no-cwd", "--print-policy", "--net", "none", "--", "true"); strings.Contains(out, dir) || !strings.Contains(strings.Join(strings.Fields(out), " "), "no project is mounted") {
 		t.Errorf("%s", out)
