@@ -165,6 +165,39 @@ func TestExtraMounts(t *testing.T) {
 	}
 }
 
+// A writable directory outside the project is marked, and nothing else is.
+func TestUnguardedMounts(t *testing.T) {
+	writable := func(r *BindRequest) { r.Writable = true }
+	in := plain()
+	inside := in.Facts.Project + "/data"
+	in.Mounts = []BindRequest{
+		request("/srv/data", writable), request("/srv/docs", nil), request(inside, writable),
+		request("/srv/file", func(r *BindRequest) { r.Writable, r.Dir = true, false }),
+	}
+	for _, c := range []struct {
+		readOnly bool
+		want     []string
+	}{{false, []string{"/srv/data"}}, {true, []string{"/srv/data", inside}}} {
+		in.ReadOnly = c.readOnly
+		p, err := Resolve(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got, want []string
+		for _, u := range p.Unusual {
+			if strings.HasPrefix(u, "UNPROTECTED: ") {
+				got = append(got, u)
+			}
+		}
+		for _, src := range c.want {
+			want = append(want, "UNPROTECTED: nothing is protected in the mount of "+src+", and what changes there is not told at the end")
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("read-only %v: %q", c.readOnly, got)
+		}
+	}
+}
+
 func TestExtraMountsRefused(t *testing.T) {
 	never := "can be written and is, holds or lies in the agents directory /home/dev/.agents, which every agent obeys"
 	rw := func(r *BindRequest) { r.Writable = true }

@@ -220,6 +220,19 @@ func reachedAgain(mounts []Mount, project string) error {
 	return errors.Join(errs...)
 }
 
+// unguarded are the sentences on the writable directories that are not the
+// project's: neither protection nor what is told at the end covers them.
+func (in Input) unguarded() []string {
+	var out []string
+	for _, m := range in.Mounts {
+		if !m.Writable || !m.Dir || in.Facts.Project != "" && !in.ReadOnly && isOrIn(m.Source, in.Facts.Project) {
+			continue
+		}
+		out = append(out, "UNPROTECTED: nothing is protected in the mount of "+Quote(m.Source)+", and what changes there is not told at the end")
+	}
+	return out
+}
+
 // unseen says why a host directory can't be mounted at its own path, or "".
 func unseen(dir string) string {
 	if err := checkProjectPath(dir); err != nil {

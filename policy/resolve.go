@@ -254,7 +254,7 @@ func Resolve(in Input) (Policy, error) {
 	if p.Image != nil && (p.Net.Engine != EngineSquid || p.Net.GateName != "") {
 		p.Image.GateRef, p.Image.GateID = "", "" // the run starts no such container
 	}
-	p.Unusual = slices.Concat(unusual(p, in.ExtraCA), guard.notes, in.Loud)
+	p.Unusual = slices.Concat(unusual(p, in.ExtraCA), guard.notes, in.unguarded(), in.Loud)
 	return p, nil
 }
 
