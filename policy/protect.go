@@ -46,6 +46,11 @@ type Tree struct {
 	Whole []string
 	// Linked are files that have another name (a hard link), somewhere.
 	Linked []string
+	// Obeyed are the hooks and files that git's configuration leads to; of these,
+	// Files are files.
+	Obeyed, Files []string
+	// Notes are about what that leads to and can't be held.
+	Notes []string
 }
 
 // A GitDir is the git directory that a worktree belongs to: it lies elsewhere.
@@ -77,6 +82,7 @@ func ProtectedPaths(t Tree) []string {
 	}
 	out = append(out, inWorktrees(t.Worktrees)...)
 	out = append(out, t.Whole...)
+	out = append(out, t.Obeyed...)
 	slices.Sort(out)
 	return slices.Compact(out)
 }
@@ -91,6 +97,7 @@ func ProtectedInGitDir(g GitDir) []string {
 	out = append(out, "worktrees")
 	out = append(out, inWorktrees([]string{g.Own})...)
 	out = append(out, g.Whole...)
+	out = append(out, g.Obeyed...)
 	slices.Sort(out)
 	return slices.Compact(out)
 }
@@ -161,6 +168,9 @@ func protect(in Input, target string) (protection, error) {
 	f.Tree.Root = f.Project
 	if !in.ReadOnly {
 		p.cover(f.Tree, target, ProtectedPaths(f.Tree), lift, "")
+		for _, n := range f.Tree.Notes {
+			p.notes = append(p.notes, "NOT HELD: "+n)
+		}
 	}
 	note := f.GitNote
 	if g := f.Git; g != nil {
@@ -335,7 +345,11 @@ func (c *cover) step(step string, last, readOnly bool) bool {
 		c.unheld = append(c.unheld, path.Join(c.Root, step))
 		c.notes = append(c.notes, fmt.Sprintf("NOT HELD: %s is a %s, which can't be mounted over: inside, it can be replaced; a change is named at the end", Quote(c.prefix+step), what))
 	case what == "" && last:
-		c.add(step, PlaceholderFor(step), true)
+		placeholder := PlaceholderFor(step)
+		if slices.Contains(c.Files, step) {
+			placeholder = PlaceholderFile
+		}
+		c.add(step, placeholder, true)
 	case what == "":
 		c.add(step, PlaceholderDir, true)
 	case last:

@@ -75,6 +75,8 @@ func TestProtected(t *testing.T) {
 	linked.Unprotect = []string{".envrc"}
 	fresh := plain()
 	fresh.Facts.Tree = Tree{Found: map[string]string{".git": FoundDir}, Repos: []string{".git"}, Whole: []string{".git/modules"}}
+	led := plain()
+	led.Facts.Tree = Tree{Found: map[string]string{"ci": FoundDir, "ci/hooks": FoundDir}, Obeyed: []string{"ci/hooks", "ci/none", "shared.conf"}, Files: []string{"shared.conf"}, Notes: []string{"x leads to y"}}
 	many := repository()
 	many.Facts.Tree.Repos, many.Facts.Tree.Whole = []string{".git"}, []string{".git/modules"}
 	hidden := worktree()
@@ -145,6 +147,7 @@ ro .pre-commit-config.yaml (directory)
 ro .vscode (directory)`},
 		"a file with another name": {in: linked, want: "ro .ai-sandbox (directory)\nro .claude (directory)\nro .cursor (directory)\nro .devcontainer (directory)\nro .git (directory)\n" + strings.Replace(last, ".npmrc (directory)", ".npmrc", 1),
 			notes: `NOT HELD: \.npmrc has another name, by a hard link: .*\nUNPROTECTED: .*`},
+		"where git's configuration leads": {in: led, want: others + "ro .git (directory)\n" + last + "\nrw ci\nro ci/hooks\nro ci/none (directory)\nro shared.conf (file)", notes: "NOT HELD: x leads to y"},
 		"no submodules yet": {in: fresh, want: others + `rw .git
 ro .git/commondir (file)
 ro .git/config (file)

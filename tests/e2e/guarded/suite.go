@@ -101,6 +101,7 @@ func net(args ...string) []string { return append([]string{"--net", "none"}, arg
 // directory.
 func (s Suite) Plant(t *testing.T, in func(b Box, dir string) Box) {
 	all := slices.Concat(Names, InGit, Nested)
+	configured := []string{"ci/hooks", "shared.conf"}
 	for name, c := range map[string]struct {
 		project func(dir string) error
 		holds   []string // a new worktree can be made in a repository
@@ -110,6 +111,18 @@ func (s Suite) Plant(t *testing.T, in func(b Box, dir string) Box) {
 			return err
 		}, all},
 		"a fresh repository": {Fresh, slices.Concat(Names, InGit, []string{".git/modules"})},
+		"git's configuration leads into it": {func(dir string) error {
+			err := Fresh(dir)
+			for _, args := range [][]string{{"config", "core.hooksPath", "ci/hooks"}, {"config", "include.path", "../shared.conf"}} {
+				if err == nil {
+					_, err = Git(dir, args...)
+				}
+			}
+			if err == nil {
+				err = os.Mkdir(filepath.Join(dir, "ci"), 0o755)
+			}
+			return err
+		}, slices.Concat(Names, InGit, configured)},
 		"an empty directory": {func(string) error { return nil }, append([]string{".git"}, Names...)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +131,7 @@ func (s Suite) Plant(t *testing.T, in func(b Box, dir string) Box) {
 				t.Fatal(err)
 			}
 			before := Below(b.tree(t), c.holds)
-			out, errOut := b.ok(t, net(append([]string{"--", "./probe", "plant"}, all...)...)...)
+			out, errOut := b.ok(t, net(append([]string{"--", "./probe", "plant"}, slices.Concat(all, configured)...)...)...)
 			for _, d := range Differences(before, Below(b.tree(t), c.holds)) {
 				t.Errorf("%s", d)
 			}

@@ -129,10 +129,11 @@ func (h *Hold) Look() Findings {
 	if !h.began {
 		return Findings{}
 	}
-	w := walk{since: h.since.Add(-slack).UnixNano(), until: time.Now().Add(walkTime), seen: map[string]bool{}, nests: map[string]bool{}, items: map[place]*item{}}
+	w := walk{since: h.since.Add(-slack).UnixNano(), until: time.Now().Add(walkTime), seen: map[string]bool{}, nests: map[string]bool{}, items: map[place]*item{}, obeyed: map[place]bool{}}
 	for _, it := range h.items {
 		w.items[place{root: it.root, path: it.path}] = it
 	}
+	w.configured(h.roots)
 	for _, c := range h.Differences() {
 		w.found(c.Path, c.What)
 	}
@@ -185,6 +186,28 @@ type walk struct {
 	seen    map[string]bool
 	nests   map[string]bool // directories among Changes, by their path
 	items   map[place]*item // by root and path alone
+	obeyed  map[place]bool  // by root and path alone: git's configuration leads there
+}
+
+// configured asks git's configuration as it is now where it leads.
+func (w *walk) configured(roots []*root) {
+	var p Project
+	for _, r := range roots {
+		if !r.git {
+			p, _ = Look(r.dir, nil) // what can't be looked at leads nowhere
+		}
+	}
+	for _, r := range roots {
+		paths := p.Tree.Obeyed
+		if r.git {
+			if paths = nil; p.Git != nil && p.Git.Root == r.dir {
+				paths = p.Git.Obeyed
+			}
+		}
+		for _, name := range paths {
+			w.obeyed[place{root: r, path: name}] = true
+		}
+	}
 }
 
 func (w *walk) add(p place) {
@@ -299,6 +322,9 @@ func (w *walk) entry(dir int, at place, e os.DirEntry) {
 	name := e.Name()
 	p := path.Join(at.path, name)
 	what := at.what
+	if w.obeyed[place{root: at.root, path: p}] {
+		what = whatGit
+	}
 	if at.git && what == "" {
 		switch name {
 		case "config", "config.worktree", "hooks":

@@ -68,6 +68,7 @@ type item struct {
 	path     string // below the root
 	target   string // inside; "" where it is not mounted
 	readOnly bool
+	file     bool // its placeholder is one
 	before   seen
 	there    bool // for a path that is not mounted
 }
@@ -141,7 +142,8 @@ func (h *Hold) addRoot(m policy.Mount, project spec.Bind) error {
 func (h *Hold) add(m policy.Mount) error {
 	for _, r := range h.roots {
 		if below, ok := strings.CutPrefix(m.Source, r.dir+"/"); ok && m.Target == path.Join(r.target, below) {
-			h.items = append(h.items, &item{root: r, path: below, target: m.Target, readOnly: m.ReadOnly})
+			h.items = append(h.items, &item{root: r, path: below, target: m.Target, readOnly: m.ReadOnly,
+				file: m.Placeholder == policy.PlaceholderFile || m.Placeholder == "" && policy.PlaceholderFor(below) == policy.PlaceholderFile})
 			return nil
 		}
 	}
@@ -168,8 +170,7 @@ func (h *Hold) Claims(others []store.Placeholder) ([]store.Placeholder, error) {
 		if it.target == "" || !it.readOnly {
 			continue
 		}
-		p := store.Placeholder{Root: it.root.dir, Path: it.path, Asked: h.since.UnixNano(),
-			File: policy.PlaceholderFor(it.path) == policy.PlaceholderFile}
+		p := store.Placeholder{Root: it.root.dir, Path: it.path, Asked: h.since.UnixNano(), File: it.file}
 		s, err := lookBeneath(it.root.fd, it.path)
 		switch {
 		case errors.Is(err, unix.ENOENT):

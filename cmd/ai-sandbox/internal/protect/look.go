@@ -321,11 +321,30 @@ func Look(project string, unprotect []string) (Project, error) {
 	if err != nil {
 		return out, err
 	}
+	if out.Git == nil {
+		t.configured()
+	}
 	if err := t.find(append(policy.ProtectedPaths(t.Tree), local(unprotect)...)); err != nil {
 		return out, err
 	}
 	out.Tree = t.Tree
 	return out, nil
+}
+
+// configured adds where the configuration of the git directories in the project
+// leads.
+func (t *tree) configured() {
+	r := reader{trees: []*tree{t}, seen: map[string]bool{}}
+	for _, dir := range t.Repos {
+		top := ""
+		if !strings.Contains("/"+dir+"/", "/modules/") {
+			top = t.Root
+		}
+		r.repo(path.Join(t.Root, dir), top, "config", "config.worktree")
+	}
+	for _, dir := range t.Worktrees {
+		r.repo(path.Join(t.Root, dir), "", "config.worktree")
+	}
 }
 
 // bare tells whether the project is a git directory itself.
@@ -410,6 +429,12 @@ func (t *tree) gitFile(unprotect []string) (g *policy.GitDir, note string, err e
 		if err := c.submodules(dir); err != nil {
 			return nil, "", err
 		}
+	}
+	r := reader{trees: []*tree{t, c}, seen: map[string]bool{}}
+	r.repo(common, t.Root, "config", "config.worktree")
+	r.repo(own, t.Root, "config.worktree")
+	for _, dir := range c.Repos {
+		r.repo(path.Join(common, dir), "", "config", "config.worktree")
 	}
 	out := &policy.GitDir{Tree: c.Tree, Own: name}
 	paths := policy.ProtectedInGitDir(*out)

@@ -309,6 +309,83 @@ func TestPlantedSubmodules(t *testing.T) {
 	}
 }
 
+// git's configuration is read as git reads it.
+func TestParseConfig(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                   "[]",
+		"[core]\n\thooksPath = a b ; c\n":    "[{core hookspath a b}]",
+		"[CORE]HooksPath=a\\\nb # x\r\nbare": "[{core hookspath ab} {core bare }]",
+		"[core]\nhooksPath = \" a;b \"c\\t\\\"\\\\\n":              "[{core hookspath  a;b c\t\"\\}]",
+		"[includeIf \"gitdir:a]\\\"b\"] path = x\n[include]path=y": "[{includeif path x} {include path y}]",
+		"[include.x]\npath = a":                                    "[{include path a}]",
+		"\ufeff# x\n[a]b":                                          "[{a b }]",
+		"x = 1":                                                    "bad", "[core\nx = 1": "bad", "[core]\nx = \"a\nb\"": "bad", "[core]\nx = \\q": "bad", "[core \"a\n\"]": "bad", "[core]\n= x": "bad", "[core]\nx y": "bad", "[core]\x00": "bad", "[]": "bad",
+	} {
+		got, err := parseConfig(text)
+		out := fmt.Sprint(got)
+		if err != nil {
+			out = "bad"
+		}
+		if out != want {
+			t.Errorf("%q: %q and not %q", text, out, want)
+		}
+	}
+}
+
+// Where git's configuration leads into the project, that is protected; where that
+// can't be, it is said.
+func TestConfiguredPaths(t *testing.T) {
+	for config, c := range map[string]struct{ obeyed, note string }{
+		"[core]\nhooksPath = ci/hooks":             {obeyed: "ci/hooks"},
+		"[core]\nhooksPath = /PROJECT/none":        {obeyed: "none"},
+		"[core]\nattributesFile = attr":            {obeyed: "attr"},
+		"[core]\nhooksPath = ../elsewhere":         {},
+		"[core]\nhooksPath = /dev/null":            {},
+		"[core]\nhooksPath = .":                    {note: "can't be read-only by itself"},
+		"[core]\nhooksPath = .git":                 {note: "can't be read-only by itself"},
+		"[core]\nhooksPath = \"a\\tb\"":            {note: "can't be read-only by itself"},
+		"[core":                                    {note: "git can't read it"},
+		"[include]\npath = ../shared.conf":         {obeyed: "from/shared shared.conf"},
+		"[includeIf \"gitdir:/x\"]\npath = extra":  {obeyed: ".git/extra"},
+		"[include]\npath = config":                 {obeyed: ".git/config"},
+		"[core]\nx=" + strings.Repeat("x", 300000): {note: "larger than is read"},
+		"[include]\npath = ../link":                {obeyed: "link", note: "where /PROJECT/link leads is not known"},
+	} {
+		dir := real(t)
+		plant(t, dir, map[string]string{".git/HEAD": "", ".git/config": strings.ReplaceAll(config, "/PROJECT", dir), "ci/hooks/x": "", "shared.conf": "[core]\nhooksPath = from/shared", "link": "-> shared.conf"})
+		p, err := Look(dir, nil)
+		if err != nil {
+			t.Errorf("%.40s: %v", config, err)
+			continue
+		}
+		slices.Sort(p.Tree.Obeyed)
+		if got := strings.Join(p.Tree.Obeyed, " "); got != c.obeyed {
+			t.Errorf("%.40s: obeyed %q", config, got)
+		}
+		note := strings.ReplaceAll(strings.Join(p.Tree.Notes, "\n"), dir, "/PROJECT")
+		if !strings.Contains(note, c.note) || (note == "") != (c.note == "") {
+			t.Errorf("%.40s: note %q", config, note)
+		}
+	}
+}
+
+// What changed where git's configuration leads is told.
+func TestConfiguredPathsAreTold(t *testing.T) {
+	dir, h := project(t, map[string]string{".git/HEAD": "", ".git/config": "[core]\nhooksPath = ci/hooks\n[include]\npath = ../shared", "ci/hooks/x": ""})
+	time.Sleep(2 * slack)
+	if err := h.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := os.Stat(filepath.Join(dir, "shared")); err != nil || !s.Mode().IsRegular() {
+		t.Errorf("no placeholder: %v", err)
+	}
+	plant(t, dir, map[string]string{"ci/hooks/pre-commit": "", "ci/plain": "", "shared": "x"})
+	want := []string{"ci/hooks: " + WhatProtected, "ci/hooks/pre-commit: " + whatGit, "shared: " + WhatProtected}
+	if got := told(h); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
 // A file with another name is mounted, and said not to be held.
 func TestSecondName(t *testing.T) {
 	dir := real(t)

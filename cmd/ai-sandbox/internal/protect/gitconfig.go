@@ -1,0 +1,294 @@
+// Where git's configuration leads: hooks, and files that it includes, may lie in the
+// project (git-config(1)). It is read and never run, without git.
+
+package protect
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"ai-sandbox/policy"
+)
+
+// The bounds of what is read of git's configuration: bytes in a file, and files.
+const (
+	maxConfig  = 1 << 18
+	maxConfigs = 64
+)
+
+// A setting is a variable of git's configuration. section and key are in lower case,
+// without a subsection.
+type setting struct{ section, key, value string }
+
+var errConfig = errors.New("git can't read it")
+
+// parseConfig reads git's configuration (git-config(1), Syntax).
+func parseConfig(text string) ([]setting, error) {
+	if strings.ContainsRune(text, 0) {
+		return nil, errConfig
+	}
+	text = strings.ReplaceAll(strings.TrimPrefix(text, "\ufeff"), "\r\n", "\n")
+	var out []setting
+	section := ""
+	for {
+		text = strings.TrimLeft(text, " \t\n\r\v\f")
+		switch {
+		case text == "":
+			return out, nil
+		case text[0] == '#' || text[0] == ';':
+			_, text, _ = strings.Cut(text, "\n")
+			continue
+		case text[0] == '[':
+			var ok bool
+			if section, text, ok = configSection(text[1:]); !ok {
+				return nil, errConfig
+			}
+			continue
+		}
+		n := strings.IndexFunc(text, func(r rune) bool {
+			return r != '-' && (r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r))
+		})
+		if n < 0 {
+			n = len(text)
+		}
+		if n == 0 || section == "" {
+			return nil, errConfig
+		}
+		s := setting{section: section, key: strings.ToLower(text[:n])}
+		text = strings.TrimLeft(text[n:], " \t")
+		if strings.HasPrefix(text, "=") {
+			var ok bool
+			if s.value, text, ok = configValue(text[1:]); !ok {
+				return nil, errConfig
+			}
+		} else if text != "" && !strings.ContainsAny(text[:1], "\n#;") {
+			return nil, errConfig
+		}
+		out = append(out, s)
+	}
+}
+
+// configSection reads the name of a section, to after its bracket. A subsection is
+// dropped: it is a condition of includeIf, and none is believed.
+func configSection(text string) (name, rest string, ok bool) {
+	n := strings.IndexAny(text, "] \t\n")
+	if n < 0 {
+		return "", "", false
+	}
+	name, text = strings.ToLower(text[:n]), strings.TrimLeft(text[n:], " \t")
+	name, _, _ = strings.Cut(name, ".")
+	if strings.HasPrefix(text, "\"") {
+		for text = text[1:]; ; text = text[1:] {
+			if text == "" || text[0] == '\n' {
+				return "", "", false
+			}
+			if text[0] == '"' {
+				text = text[1:]
+				break
+			}
+			if text[0] == '\\' && len(text) > 1 {
+				text = text[1:]
+			}
+		}
+	}
+	text, ok = strings.CutPrefix(text, "]")
+	return name, text, ok && name != ""
+}
+
+// configValue reads a value to the end of its line.
+func configValue(text string) (value, rest string, ok bool) {
+	var b strings.Builder
+	quoted, comment := false, false
+	keep := 0 // of what is written: space at the end is not part of it
+	text = strings.TrimLeft(text, " \t")
+	for i := 0; ; i++ {
+		switch {
+		case i == len(text) || text[i] == '\n':
+			if quoted {
+				return "", "", false
+			}
+			return b.String()[:keep], text[i:], true
+		case comment:
+		case !quoted && (text[i] == ' ' || text[i] == '\t'):
+			b.WriteByte(text[i])
+			continue
+		case !quoted && (text[i] == '#' || text[i] == ';'):
+			comment = true
+		case text[i] == '"':
+			quoted = !quoted
+		case text[i] == '\\':
+			i++
+			if i == len(text) {
+				return "", "", false
+			}
+			if text[i] == '\n' {
+				continue
+			}
+			at := strings.IndexByte(`tbn\"`, text[i])
+			if at < 0 {
+				return "", "", false
+			}
+			b.WriteByte("\t\b\n\\\""[at])
+		default:
+			b.WriteByte(text[i])
+		}
+		if !comment {
+			keep = b.Len()
+		}
+	}
+}
+
+// A reader follows the configuration of one or more repositories, where that leads
+// into one of its trees: the project first.
+type reader struct {
+	trees []*tree
+	seen  map[string]bool // host paths of configurations
+}
+
+// repo reads what configures a git directory, at a host path. top is the checkout,
+// or "" where that is not known: a relative core.hooksPath begins there.
+func (r *reader) repo(dir, top string, files ...string) {
+	for _, f := range files {
+		r.file(path.Join(dir, f), top, dir, 0)
+	}
+}
+
+// file reads one configuration. It says in the trees what it leads to.
+func (r *reader) file(name, top, gitDir string, depth int) {
+	t, below := r.in(name)
+	if t == nil || r.seen[name] {
+		return
+	}
+	r.seen[name] = true
+	text, err := readUpTo(t.fd, below, maxConfig)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		return
+	}
+	var settings []setting
+	if err == nil {
+		settings, err = parseConfig(text)
+	}
+	if err == nil && (len(r.seen) > maxConfigs || depth > 10) {
+		err = errors.New("there are more of them than are read")
+	}
+	if err != nil {
+		r.note("where %s leads is not known: %v", policy.Quote(name), err)
+		return
+	}
+	for _, s := range settings {
+		if s.section == "core" && s.key == "worktree" && s.value != "" { // of a submodule
+			if top = s.value; !filepath.IsAbs(top) {
+				top = path.Join(gitDir, top)
+			}
+		}
+	}
+	for _, s := range settings {
+		include := (s.section == "include" || s.section == "includeif") && s.key == "path"
+		from := top
+		switch {
+		case s.value == "":
+			continue
+		case include:
+			from = path.Dir(name)
+		case s.section == "core" && (s.key == "hookspath" || s.key == "attributesfile"):
+		default:
+			continue
+		}
+		to := s.value
+		if rest, ok := strings.CutPrefix(to, "~/"); ok {
+			home, err := os.UserHomeDir()
+			if err != nil {
+				continue
+			}
+			to = path.Join(home, rest)
+		}
+		if !filepath.IsAbs(to) {
+			if from == "" {
+				r.note("%s has %s %s, and it is not known where that begins", policy.Quote(name), s.key, policy.Quote(to))
+				continue
+			}
+			to = path.Join(from, to)
+		}
+		if at := r.obey(path.Clean(to), name, s.key != "hookspath"); at != "" && include {
+			r.file(at, top, gitDir, depth+1)
+		}
+	}
+}
+
+func (r *reader) note(format string, args ...any) {
+	r.trees[0].Notes = append(r.trees[0].Notes, fmt.Sprintf(format, args...))
+}
+
+// in finds the tree that a host path lies in, and the path below it.
+func (r *reader) in(name string) (*tree, string) {
+	for _, t := range r.trees {
+		if below, ok := strings.CutPrefix(name, t.Root+"/"); ok {
+			return t, below
+		}
+	}
+	return nil, ""
+}
+
+// obey adds what the configuration leads to, and returns its path where it lies in a
+// tree, or "".
+func (r *reader) obey(to, from string, file bool) string {
+	t, below := r.in(to)
+	if t == nil {
+		// A link on this machine may lead here.
+		real, err := filepath.EvalSymlinks(to)
+		if err != nil {
+			real, err = filepath.EvalSymlinks(path.Dir(to))
+			real = path.Join(real, path.Base(to))
+		}
+		if err == nil {
+			to = real
+			t, below = r.in(real)
+		}
+	}
+	roots := func(t *tree) bool { return t.Root == to }
+	if t == nil && !slices.ContainsFunc(r.trees, roots) {
+		return ""
+	}
+	hasRepo := t == nil || slices.ContainsFunc(slices.Concat(t.Repos, t.Worktrees), func(p string) bool { return p == below || strings.HasPrefix(p, below+"/") })
+	if hasRepo || !utf8.ValidString(below) || strings.ContainsFunc(below, unicode.IsControl) {
+		r.note("%s leads to %s, which can't be read-only by itself: git obeys what the command leaves there", policy.Quote(from), policy.Quote(to))
+		return ""
+	}
+	t.Obeyed = append(t.Obeyed, below)
+	if file {
+		t.Files = append(t.Files, below)
+	}
+	return to
+}
+
+// readUpTo reads a regular file below a directory, of at most so many bytes.
+func readUpTo(root int, name string, limit int64) (string, error) {
+	fd, err := openBeneath(root, name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "", err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return "", errors.New("it is not a file")
+	}
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(text)) > limit {
+		err = errors.New("it is larger than is read")
+	}
+	return string(text), err
+}
