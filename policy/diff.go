@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -75,6 +76,7 @@ func Diff(a, b Policy) Difference {
 	if d.Empty() && !slices.Equal(a.Ruleset, b.Ruleset) {
 		d.otherwise("the ruleset is written in another way")
 	}
+	d.settings(a.Settings, b.Settings)
 	for _, s := range a.Unusual {
 		if !slices.Contains(b.Unusual, s) {
 			d.otherwise("no longer marked: %s", Printable(s))
@@ -86,7 +88,7 @@ func Diff(a, b Policy) Difference {
 		}
 	}
 	d.rest("", a, b, "runtime", "isolation", "harness", "command", "project", "workdir", "workdir_note", "keep_root", "image", "mounts", "home",
-		"env", "net", "publish", "limits", "entrypoint_capabilities", "ruleset", "unusual")
+		"env", "net", "publish", "limits", "entrypoint_capabilities", "ruleset", "unusual", "settings")
 	return d
 }
 
@@ -109,6 +111,33 @@ func (d Difference) Text() string {
 		}
 	}
 	return b.String()
+}
+
+// settings are compared by their values, in their order.
+func (d *Difference) settings(a, b []Setting) {
+	values := func(list []Setting, key string) string {
+		var out []string
+		for _, s := range list {
+			if s.Key == key {
+				out = append(out, words(s.Values))
+			}
+		}
+		return strings.Join(out, " ")
+	}
+	var keys []string
+	for _, s := range slices.Concat(a, b) {
+		if !slices.Contains(keys, s.Key) {
+			keys = append(keys, s.Key)
+		}
+	}
+	for _, k := range keys {
+		if was, is := values(a, k), values(b, k); was != is {
+			d.otherwise("setting %s: %s -> %s", short(k), cmp.Or(was, "not set"), cmp.Or(is, "not set"))
+		}
+	}
+	if d.Empty() && !reflect.DeepEqual(a, b) {
+		d.otherwise("the settings are written in another way")
+	}
 }
 
 func (d *Difference) more(format string, a ...any) {

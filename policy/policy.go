@@ -116,6 +116,16 @@ type Policy struct {
 	Ruleset []string `json:"ruleset"`
 	// Unusual names, in words, what a reader should not overlook (UNPINNED, ...).
 	Unusual []string `json:"unusual,omitempty"`
+	// Settings are those that somebody has set, whatever they came to; the caller
+	// adds them.
+	Settings []Setting `json:"settings,omitempty"`
+}
+
+// A Setting is an option by the name that it has in a file, a variable and a flag,
+// with its value, or those of a list.
+type Setting struct {
+	Key    string   `json:"key"`
+	Values []string `json:"values"`
 }
 
 // Image is what the run stands on. Tag is the content hash of the recipe, so it

@@ -177,7 +177,25 @@ func (p Policy) Text() string {
 
 	b.WriteString("\n")
 	b.runsAs(p)
+	b.settings(p.Settings)
 	return b.String()
+}
+
+// settings are shown by their names in the configuration: what is above says what
+// they came to.
+func (b *page) settings(list []Setting) {
+	if len(list) == 0 {
+		return
+	}
+	b.WriteString("\nsettings; every other one is as it is built in\n")
+	for _, s := range list {
+		for _, v := range s.Values {
+			b.words(0, 2, []string{s.Key, "=", Quote(v)})
+		}
+		if len(s.Values) == 0 {
+			b.words(0, 2, []string{s.Key, "="})
+		}
+	}
 }
 
 func (b *page) image(i *Image) {

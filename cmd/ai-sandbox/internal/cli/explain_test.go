@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/policy"
 	"ai-sandbox/tests/schema"
 )
@@ -150,7 +151,8 @@ func TestPolicyDiff(t *testing.T) {
 	}
 	inside, _ := policy.Workdir(s.project)
 	want := "B allows more\n  allow b.example.com (this host, ports 80 and 443)\nB allows less\n  " +
-		s.project + " at " + inside + ": read-only, not read-write\n  no allow a.example.com (this host, ports 80 and 443)\n"
+		s.project + " at " + inside + ": read-only, not read-write\n  no allow a.example.com (this host, ports 80 and 443)\n" +
+		"otherwise\n  setting allow: a.example.com -> b.example.com\n  setting fs: not set -> ro\n"
 	if s.out.String() != want {
 		t.Errorf("got\n%swant\n%s", s.out.String(), want)
 	}
@@ -208,5 +210,27 @@ func TestExplainDocumented(t *testing.T) {
 	}
 	if checked < 2 {
 		t.Errorf("only %d examples were found", checked)
+	}
+}
+
+// Each option of a run that is set stands in the printout by its own name.
+func TestSettingsArePrinted(t *testing.T) {
+	for _, o := range config.Options {
+		s := config.Settings{"base": {{Key: "base", Value: "x", Origin: config.BuiltIn}}}
+		s[o.Key] = []config.Item{{Key: o.Key, Value: "x y", Origin: "--" + o.Flag()}}
+		p := policy.Policy{Settings: given(s)}
+		switch want := "\n  " + o.Key + " = \"x y\"\n"; {
+		case o.Use&config.UseConfig == 0:
+			if len(p.Settings) != 0 {
+				t.Errorf("%s is no setting of a run, and printed", o.Key)
+			}
+		case !strings.Contains(p.Text(), want) || len(p.Settings) > 1:
+			t.Errorf("%s: %q", o.Key, p.Settings)
+		}
+	}
+	st := newStage(t)
+	if code := st.do("--print-policy", "--fs", "ro", "--no-agents", "--allow", "a.example.com", "--allow", "b.example.com", "pi"); code != 0 ||
+		!strings.HasSuffix(st.out.String(), "\nsettings; every other one is as it is built in\n  allow = a.example.com\n  allow = b.example.com\n  fs = ro\n  agents = false\n") {
+		t.Errorf("exit %d: %s", code, st.out.String())
 	}
 }

@@ -190,10 +190,28 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 		}
 		p = p.WithRuleset(text)
 	}
+	p.Settings = given(s.settings)
 	if p.Net.Gated() && len(p.Net.Allow)+len(p.Net.AllowPrivate) == 0 {
 		a.notef("the allowlist is empty, so the gate refuses every host; --allow HOST lets one through")
 	}
 	return p, plan, nil
+}
+
+// given are the settings of a run that are not as they are built in.
+func given(s config.Settings) []policy.Setting {
+	var out []policy.Setting
+	for _, o := range config.Options {
+		one := policy.Setting{Key: o.Key, Values: []string{}}
+		for _, it := range s[o.Key] {
+			if it.Origin != config.BuiltIn {
+				one.Values = append(one.Values, it.Value)
+			}
+		}
+		if o.Use&config.UseConfig != 0 && len(one.Values) > 0 {
+			out = append(out, one)
+		}
+	}
+	return out
 }
 
 // imageOptions say something about an image, which the local runtime has none of.

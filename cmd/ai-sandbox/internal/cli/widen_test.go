@@ -79,6 +79,7 @@ func allowsMore(was, is policy.Policy) []string {
 	is.Net = was.Net
 	// The rules and the variables that lead to the gate follow from the mode.
 	is.Ruleset = was.Ruleset
+	is.Settings = was.Settings // what they come to is compared
 	given := func(list []policy.Env) (out []policy.Env) {
 		for _, e := range list {
 			if e.From != policy.FromProxy {
