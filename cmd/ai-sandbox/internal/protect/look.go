@@ -401,6 +401,13 @@ func (t *tree) gitFile(unprotect []string) (g *policy.GitDir, note string, err e
 	common := filepath.Dir(filepath.Dir(own))
 	switch {
 	case strings.Contains(own, "/.git/modules/"):
+		fd, err := openRoot(own)
+		if err != nil {
+			return no("it can't be opened")
+		}
+		defer unix.Close(fd)
+		r := reader{trees: []*tree{t, {policy.Tree{Root: own}, fd}}, seen: map[string]bool{}}
+		r.repo(own, t.Root, "config", "config.worktree")
 		return no("it is a submodule's; start ai-sandbox in the project that it is a part of")
 	case filepath.Base(filepath.Dir(own)) != "worktrees":
 		return no("it is not a worktree's")
@@ -418,6 +425,18 @@ func (t *tree) gitFile(unprotect []string) (g *policy.GitDir, note string, err e
 		}
 		return no(why)
 	}
+	for _, dir := range []string{".", name} {
+		if err := c.submodules(dir); err != nil {
+			return nil, "", err
+		}
+	}
+	// What is not mounted has a configuration that git on the host obeys here, too.
+	r := reader{trees: []*tree{t, c}, seen: map[string]bool{}}
+	r.repo(common, t.Root, "config", "config.worktree")
+	r.repo(own, t.Root, "config.worktree")
+	for _, dir := range c.Repos {
+		r.repo(path.Join(common, dir), "", "config", "config.worktree")
+	}
 	if why, err := c.showsOthers(name); why != "" || err != nil {
 		if err != nil {
 			why = err.Error()
@@ -425,17 +444,6 @@ func (t *tree) gitFile(unprotect []string) (g *policy.GitDir, note string, err e
 		return no(why)
 	}
 	// Its own directory alone is looked at: the others are read-only as a whole.
-	for _, dir := range []string{".", name} {
-		if err := c.submodules(dir); err != nil {
-			return nil, "", err
-		}
-	}
-	r := reader{trees: []*tree{t, c}, seen: map[string]bool{}}
-	r.repo(common, t.Root, "config", "config.worktree")
-	r.repo(own, t.Root, "config.worktree")
-	for _, dir := range c.Repos {
-		r.repo(path.Join(common, dir), "", "config", "config.worktree")
-	}
 	out := &policy.GitDir{Tree: c.Tree, Own: name}
 	paths := policy.ProtectedInGitDir(*out)
 	for _, p := range local(unprotect) {

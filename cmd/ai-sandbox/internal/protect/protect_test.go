@@ -369,6 +369,29 @@ func TestConfiguredPaths(t *testing.T) {
 	}
 }
 
+// The configuration of a repository elsewhere is read for its worktree, and for a
+// submodule, mounted or not.
+func TestConfiguredElsewhere(t *testing.T) {
+	for own, feat := range map[string]string{"worktrees/fix": "", "worktrees/two": "/main/.git/feat/.git", "modules/m": ""} {
+		parent := real(t)
+		main, project := filepath.Join(parent, "main/.git"), filepath.Join(parent, "project")
+		const config = "[core]\nhooksPath = ci/hooks\n[include]\npath = extra"
+		plant(t, project, map[string]string{".git": "gitdir: " + main + "/" + own + "\n"})
+		plant(t, main, map[string]string{"HEAD": "", "objects/": "", "config": config, "modules/m/config": config,
+			own + "/gitdir": project + "/.git\n", own + "/commondir": "../..\n"})
+		if feat != "" {
+			plant(t, main, map[string]string{"worktrees/feat/gitdir": parent + feat})
+		}
+		p, err := Look(project, nil)
+		if err != nil || strings.Join(p.Tree.Obeyed, " ") != "ci/hooks" {
+			t.Errorf("%s: %v, %q", own, err, p.Tree.Obeyed)
+		}
+		if mounted := own == "worktrees/fix"; (p.Git != nil) != mounted || mounted && !slices.Contains(p.Git.Obeyed, "extra") {
+			t.Errorf("%s: %+v", own, p.Git)
+		}
+	}
+}
+
 // What changed where git's configuration leads is told.
 func TestConfiguredPathsAreTold(t *testing.T) {
 	dir, h := project(t, map[string]string{".git/HEAD": "", ".git/config": "[core]\nhooksPath = ci/hooks\n[include]\npath = ../shared", "ci/hooks/x": ""})
