@@ -417,7 +417,7 @@ true`
 		t.Log(errOut)
 	}
 	// Nothing changed, nothing told; and a socket of a server that is gone.
-	if _, errOut := b.ok(t, net("--", "true")...); strings.Contains(errOut, "changed") {
+	if _, errOut := b.ok(t, net("--", "true")...); strings.Contains(errOut, "changed in this run") {
 		t.Errorf("told without a change: %s", errOut)
 	}
 	sock := filepath.Join(b.Dir, "sock")

@@ -182,7 +182,7 @@ func (r *reader) file(name, top, gitDir string, depth int) {
 		err = errors.New("there are more of them than are read")
 	}
 	if err != nil {
-		r.note("where %s leads is not known: %v", policy.Quote(name), err)
+		r.note("where %s leads is not known: %v", r.shown(name), err)
 		return
 	}
 	for _, s := range settings {
@@ -214,7 +214,7 @@ func (r *reader) file(name, top, gitDir string, depth int) {
 		}
 		if !filepath.IsAbs(to) {
 			if from == "" {
-				r.note("%s has %s %s, and it is not known where that begins", policy.Quote(name), s.key, policy.Quote(to))
+				r.note("%s has %s %s, and it is not known where that begins", r.shown(name), s.key, policy.Quote(to))
 				continue
 			}
 			to = path.Join(from, to)
@@ -227,6 +227,11 @@ func (r *reader) file(name, top, gitDir string, depth int) {
 
 func (r *reader) note(format string, args ...any) {
 	r.trees[0].Notes = append(r.trees[0].Notes, fmt.Sprintf(format, args...))
+}
+
+// shown is how a host path is called: in the project by its path there.
+func (r *reader) shown(name string) string {
+	return policy.Quote(strings.TrimPrefix(name, r.trees[0].Root+"/"))
 }
 
 // in finds the tree that a host path lies in, and the path below it.
@@ -261,7 +266,7 @@ func (r *reader) obey(to, from string, file bool) string {
 	}
 	hasRepo := t == nil || slices.ContainsFunc(slices.Concat(t.Repos, t.Worktrees), func(p string) bool { return p == below || strings.HasPrefix(p, below+"/") })
 	if hasRepo || !utf8.ValidString(below) || strings.ContainsFunc(below, unicode.IsControl) {
-		r.note("%s leads to %s, which can't be read-only by itself: git obeys what the command leaves there", policy.Quote(from), policy.Quote(to))
+		r.note("%s leads to %s, which can't be read-only by itself: git obeys what the command leaves there", r.shown(from), policy.Quote(to))
 		return ""
 	}
 	t.Obeyed = append(t.Obeyed, below)

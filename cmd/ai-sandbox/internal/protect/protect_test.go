@@ -349,7 +349,7 @@ func TestConfiguredPaths(t *testing.T) {
 		"[includeIf \"gitdir:/x\"]\npath = extra":  {obeyed: ".git/extra"},
 		"[include]\npath = config":                 {obeyed: ".git/config"},
 		"[core]\nx=" + strings.Repeat("x", 300000): {note: "larger than is read"},
-		"[include]\npath = ../link":                {obeyed: "link", note: "where /PROJECT/link leads is not known"},
+		"[include]\npath = ../link":                {obeyed: "link", note: "where link leads is not known"},
 	} {
 		dir := real(t)
 		plant(t, dir, map[string]string{".git/HEAD": "", ".git/config": strings.ReplaceAll(config, "/PROJECT", dir), "ci/hooks/x": "", "shared.conf": "[core]\nhooksPath = from/shared", "link": "-> shared.conf"})
