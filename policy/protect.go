@@ -151,6 +151,9 @@ type protection struct {
 	mounts []Mount
 	unheld []string // host paths
 	notes  []string // for Unusual
+	// guarded are the host paths that no other mount may show writable: also where
+	// the project is read-only, and nothing has to be mounted for it.
+	guarded []string
 }
 
 // protect makes the mounts over the project that is mounted at target, and over
@@ -166,8 +169,15 @@ func protect(in Input, target string) (protection, error) {
 		return p, err
 	}
 	f.Tree.Root = f.Project
+	var would protection
+	would.cover(f.Tree, target, ProtectedPaths(f.Tree), lift, "")
+	for _, m := range would.mounts {
+		if m.Why == WhyProtected {
+			p.guarded = append(p.guarded, m.Source)
+		}
+	}
 	if !in.ReadOnly {
-		p.cover(f.Tree, target, ProtectedPaths(f.Tree), lift, "")
+		p.mounts, p.unheld, p.notes = would.mounts, would.unheld, would.notes
 		for _, n := range f.Tree.Notes {
 			p.notes = append(p.notes, "NOT HELD: "+n)
 		}
@@ -210,7 +220,7 @@ func (p protection) over(mounts []Mount) []Mount {
 
 // reachedAgain refuses a writable mount that would show the project, or something
 // protected in it, a second time: there it could be changed.
-func reachedAgain(mounts []Mount, project string) error {
+func (p protection) reachedAgain(mounts []Mount, project string) error {
 	var errs []error
 	for _, m := range mounts {
 		switch {
@@ -220,11 +230,14 @@ func reachedAgain(mounts []Mount, project string) error {
 			errs = append(errs, fmt.Errorf("the mount of %s at %s is writable and shows the project a second time, where nothing of it is protected; mount it read-only", Quote(m.Source), Quote(m.Target)))
 			continue
 		}
-		for _, p := range mounts {
-			if p.Why == WhyProtected && Touches(p.Source, m.Source) {
-				errs = append(errs, fmt.Errorf("the mount of %s at %s is writable and leads to %s, which is protected in the project; mount it read-only, or see --unprotect", Quote(m.Source), Quote(m.Target), Quote(p.Source)))
-				break
+		guarded := p.guarded
+		for _, o := range p.mounts { // a worktree's git directory has some, too
+			if o.Why == WhyProtected {
+				guarded = append(guarded[:len(guarded):len(guarded)], o.Source)
 			}
+		}
+		if i := slices.IndexFunc(guarded, func(path string) bool { return Touches(path, m.Source) }); i >= 0 {
+			errs = append(errs, fmt.Errorf("the mount of %s at %s is writable and leads to %s, which is protected in the project; mount it read-only, or see --unprotect", Quote(m.Source), Quote(m.Target), Quote(guarded[i])))
 		}
 	}
 	return errors.Join(errs...)

@@ -328,6 +328,14 @@ func TestReachedAgain(t *testing.T) {
 	if _, err := Resolve(in); err == nil || !strings.Contains(err.Error(), again) {
 		t.Errorf("a read-only project: %v", err)
 	}
+	in.Binds[0].Source = "/home/dev/work/shop/.git/hooks"
+	if _, err := Resolve(in); err == nil || !strings.Contains(err.Error(), "leads to /home/dev/work/shop/.git/hooks, which is protected") {
+		t.Errorf("hooks of a read-only project: %v", err)
+	}
+	in.Binds[0].Source = "/home/dev/work/shop/src"
+	if _, err := Resolve(in); err != nil {
+		t.Errorf("a part of a read-only project: %v", err)
+	}
 	// What is given free may be reached twice.
 	in = repository()
 	in.Unprotect = []string{".claude"}

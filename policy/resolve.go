@@ -236,7 +236,7 @@ func Resolve(in Input) (Policy, error) {
 	if p.Mounts, err = extraMounts(in, p.Mounts, &p.Home); err != nil {
 		return Policy{}, err
 	}
-	if err := reachedAgain(p.Mounts, p.Project); err != nil {
+	if err := guard.reachedAgain(p.Mounts, p.Project); err != nil {
 		return Policy{}, err
 	}
 	if in.Net == NetGated || in.Net == NetUnix {
