@@ -134,7 +134,7 @@ func (a *app) stayOutside(s config.Settings, facts host.Facts) error {
 			if o.Kind != config.Path || !it.FromProject() {
 				continue
 			}
-			where := ""
+			var where string
 			path := a.path(s, o.Key, facts.Home)
 			switch i := slices.IndexFunc(dirs, func(d string) bool { return host.Through(path, d) }); {
 			case i < 0:
