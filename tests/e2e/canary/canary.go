@@ -19,6 +19,7 @@ import (
 
 // A Set is canaries by the name of their channel.
 type Set struct {
+	mu      sync.Mutex        // a Watch looks while more are added
 	needles map[string]string // by what to look for
 }
 
@@ -28,6 +29,8 @@ func New() *Set { return &Set{needles: map[string]string{}} }
 // Add makes a canary that tells, where it is found, what it came through.
 func (s *Set) Add(channel string) string {
 	value := "CANARY_" + channel + "_" + rand.Text()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.needles[value] = channel
 	// Each stands for its kind; policy's own tests have all of them.
 	s.needles[strings.TrimRight(base64.StdEncoding.EncodeToString([]byte(value)), "=")[:len(value)]] = channel + " in base64"
@@ -37,6 +40,8 @@ func (s *Set) Add(channel string) string {
 
 // In names the channels of the canaries that a text has.
 func (s *Set) In(text string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var out []string
 	for needle, channel := range s.needles {
 		if strings.Contains(text, needle) {
@@ -58,9 +63,11 @@ func (s *Set) Sweep(as []string, dirs ...string) (hits []string, err error) {
 	defer func() { err = errors.Join(err, os.Remove(list.Name())) }()
 	control := "CONTROL_" + rand.Text()
 	needles := []string{control}
+	s.mu.Lock()
 	for needle := range s.needles {
 		needles = append(needles, needle)
 	}
+	s.mu.Unlock()
 	if _, err := list.WriteString(strings.Join(needles, "\n") + "\n"); err != nil {
 		return nil, err
 	}
