@@ -128,19 +128,61 @@ func (s *Store) Put(r Record) error {
 	if err != nil {
 		return fmt.Errorf("write the record of %s: %w", r.ID, err)
 	}
-	tmp, err := os.CreateTemp(s.dir, ".new-*")
+	tmp, err := s.create()
 	if err != nil {
 		return fmt.Errorf("write the record of %s: %w", r.ID, err)
 	}
 	_, err = tmp.Write(b)
-	if cerr := tmp.Close(); err == nil {
-		err = cerr
-	}
 	if err == nil {
 		err = os.Rename(tmp.Name(), s.path(r))
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("write the record of %s: %w", r.ID, err), os.Remove(tmp.Name()))
+		err = errors.Join(fmt.Errorf("write the record of %s: %w", r.ID, err), os.Remove(tmp.Name()))
+	}
+	// Not before it has its name: the lock goes with it.
+	return errors.Join(err, tmp.Close())
+}
+
+// unnamed begins the name of a record that is being written.
+const unnamed = ".new-"
+
+// create makes a file for a record, locked for as long as it is open: one that is
+// not locked was left by a writer that was killed.
+func (s *Store) create() (*os.File, error) {
+	for {
+		f, err := os.CreateTemp(s.dir, unnamed+"*")
+		if err != nil {
+			return nil, err
+		}
+		var st unix.Stat_t
+		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX); err == nil {
+			err = unix.Fstat(int(f.Fd()), &st)
+		}
+		if err == nil && st.Nlink > 0 {
+			return f, nil
+		}
+		// Somebody took it for a leftover before it was locked.
+		if cerr := f.Close(); err != nil {
+			return nil, errors.Join(err, cerr, os.Remove(f.Name()))
+		}
+	}
+}
+
+// drop removes a file that a killed writer has left.
+func (s *Store) drop(name string) error {
+	f, err := os.OpenFile(filepath.Join(s.dir, name), os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // it has its name by now
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil // it is being written
+	}
+	if err := os.Remove(f.Name()); !errors.Is(err, os.ErrNotExist) {
+		return err
 	}
 	return nil
 }
@@ -216,6 +258,12 @@ func (s *Store) List() ([]Record, error) {
 	var out []Record
 	var errs []error
 	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), unnamed) {
+			if err := s.drop(e.Name()); err != nil {
+				errs = append(errs, fmt.Errorf("remove what a killed process has left: %w", err))
+			}
+			continue
+		}
 		if !strings.HasSuffix(e.Name(), ".json") {
 			continue
 		}

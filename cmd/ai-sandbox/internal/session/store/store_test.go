@@ -3,6 +3,8 @@ package store
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
+	"sync"
 	"testing"
 )
 
@@ -66,5 +68,49 @@ func TestPutAndList(t *testing.T) {
 	list, err := s.List()
 	if len(list) != 2 || err == nil {
 		t.Errorf("list %v, %v", list, err)
+	}
+}
+
+// What a killed writer has left goes with the next look; what is being written stays.
+func TestUnnamedRecords(t *testing.T) {
+	s, err := Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := filepath.Join(s.dir, unnamed+"1")
+	if err := os.WriteFile(left, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := s.create()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := s.List(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(left); !os.IsNotExist(err) {
+		t.Errorf("what was left: %v", err)
+	}
+	if _, err := os.Stat(f.Name()); err != nil {
+		t.Errorf("what is being written: %v", err)
+	}
+	// Writers and readers at once.
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for range 200 {
+				if err := s.Put(Record{ID: string(rune('a' + i)), Kind: "session"}); err != nil {
+					t.Error(err)
+				}
+				if _, err := s.List(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if list, err := s.List(); err != nil || len(list) != 4 {
+		t.Errorf("%d records, %v", len(list), err)
 	}
 }
