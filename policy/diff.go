@@ -113,7 +113,7 @@ func (d Difference) Text() string {
 	return b.String()
 }
 
-// settings are compared by their values, in their order.
+// settings are compared by their values.
 func (d *Difference) settings(a, b []Setting) {
 	values := func(list []Setting, key string) string {
 		var out []string

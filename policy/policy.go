@@ -122,7 +122,7 @@ type Policy struct {
 }
 
 // A Setting is an option by the name that it has in a file, a variable and a flag,
-// with its value, or those of a list.
+// with its value, or those of a list, sorted.
 type Setting struct {
 	Key    string   `json:"key"`
 	Values []string `json:"values"`

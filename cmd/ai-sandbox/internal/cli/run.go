@@ -207,6 +207,7 @@ func given(s config.Settings) []policy.Setting {
 				one.Values = append(one.Values, it.Value)
 			}
 		}
+		slices.Sort(one.Values) // listed in another order it is the same policy
 		if o.Use&config.UseConfig != 0 && len(one.Values) > 0 {
 			out = append(out, one)
 		}
