@@ -172,7 +172,7 @@ func TestCanaries(t *testing.T) {
 			_, _ = p.Wait()
 		})
 	}
-	time.Sleep(500 * time.Millisecond)
+	watch.Round()
 	rounds, hits, seen := watch.Stop()
 	for _, name := range []string{"conmon", "pasta", "aisb-entrypoint", "squid", "podman"} {
 		if !slices.ContainsFunc(seen, func(a string) bool { return strings.Contains(a, name) }) {

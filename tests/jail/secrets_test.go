@@ -116,7 +116,7 @@ func TestCanaries(t *testing.T) {
 	planted := c.Add("PLANTED")
 	plant(t, []string{planted, "5"}, nil)
 	plant(t, []string{"sleep", "5"}, []string{"X=" + planted})
-	time.Sleep(300 * time.Millisecond)
+	watch.Round()
 	rounds, hits, seen := watch.Stop()
 	if rounds < 20 || !slices.ContainsFunc(seen, func(a string) bool { return strings.Contains(a, "bwrap") }) || !slices.ContainsFunc(seen, func(a string) bool { return strings.Contains(a, "aisb-entrypoint") }) {
 		t.Errorf("looked %d times, and not at bubblewrap and the entrypoint: %q", rounds, seen)

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // A Set is canaries by the name of their channel.
@@ -171,6 +172,19 @@ func (w *Watch) look() {
 	w.mu.Lock()
 	w.rounds++
 	w.mu.Unlock()
+}
+
+// Round waits until everything that is there now has been looked at.
+func (w *Watch) Round() {
+	rounds := func() int {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.rounds
+	}
+	// The one that goes on may have passed it already.
+	for first := rounds(); rounds() < first+2; {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // Stop returns how often it looked, where it found canaries, and the arguments of

@@ -228,12 +228,16 @@ func project(t *testing.T, files map[string]string) (string, *Hold) {
 	return dir, h
 }
 
+// older makes what is there older than the files of a run, as far as their times
+// can tell: the kernel has no event for its clock's tick.
+func older() { time.Sleep(2 * slack) }
+
 func TestDifferences(t *testing.T) {
 	dir, h := project(t, map[string]string{".git/HEAD": "", ".git/config": "a", ".git/hooks/x": "", ".npmrc": "a", ".claude": "-> a", ".cursor": "-> a"})
 	if got := h.Differences(); len(got) > 0 {
 		t.Fatalf("nothing changed: %v", got)
 	}
-	time.Sleep(2 * slack)
+	older()
 	for _, err := range []error{
 		os.WriteFile(filepath.Join(dir, "new"), []byte("a"), 0o644),
 		os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, ".git/config")), // as git does
@@ -286,7 +290,7 @@ func TestPlantedSubmodules(t *testing.T) {
 		".git/HEAD": "", ".git/objects/": "", ".git/refs/": "", ".git/modules/a/HEAD": "", ".git/modules/a/config": "", ".git/modules/a/objects/": "", ".git/modules/a/refs/": "",
 		".git/worktrees/w/HEAD": "", ".git/worktrees/w/commondir": "../..", "evil/config": "", "evil/HEAD": "", "src/x": "",
 	})
-	time.Sleep(2 * slack)
+	older()
 	if err := h.Begin(); err != nil {
 		t.Fatal(err)
 	}
@@ -395,7 +399,7 @@ func TestConfiguredElsewhere(t *testing.T) {
 // What changed where git's configuration leads is told.
 func TestConfiguredPathsAreTold(t *testing.T) {
 	dir, h := project(t, map[string]string{".git/HEAD": "", ".git/config": "[core]\nhooksPath = ci/hooks\n[include]\npath = ../shared", "ci/hooks/x": ""})
-	time.Sleep(2 * slack)
+	older()
 	if err := h.Begin(); err != nil {
 		t.Fatal(err)
 	}

@@ -339,10 +339,15 @@ func TestListenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	newGuest(t, socket, "hello")
+	g := newGuest(t, socket, "hello")
 	done := make(chan error, 1)
 	go func() { done <- s.Meet() }()
-	time.Sleep(200 * time.Millisecond)
+	if err := g.conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := g.conn.Read(make([]byte, 1)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("another user's process is not sent away: %v", err)
+	}
 	s.Close()
 	if err := <-done; err == nil {
 		t.Error("another user's process was let in")
