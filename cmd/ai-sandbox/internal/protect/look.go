@@ -373,7 +373,7 @@ func local(paths []string) []string {
 // project is a worktree, and which says so too. The file may be an agent's; what
 // the repository has may not.
 func (t *tree) gitFile(unprotect []string) (g *policy.GitDir, note string, err error) {
-	text, err := readSmall(t.fd, ".git")
+	text, err := readUpTo(t.fd, ".git", maxSmall)
 	if err != nil {
 		return nil, "", fmt.Errorf("read .git in %s: %w", policy.Quote(t.Root), err)
 	}
@@ -476,7 +476,7 @@ func (t *tree) isOwn(name, own, project string) (why string, err error) {
 	}
 	// A path in one of these is absolute, or relative to where they lie.
 	said := func(file string) (string, error) {
-		text, err := readSmall(t.fd, path.Join(name, file))
+		text, err := readUpTo(t.fd, path.Join(name, file), maxSmall)
 		if err != nil {
 			return "", err
 		}
@@ -519,7 +519,7 @@ func (t *tree) showsOthers(own string) (why string, err error) {
 		if name == own {
 			continue
 		}
-		text, err := readSmall(t.fd, path.Join(name, "gitdir"))
+		text, err := readUpTo(t.fd, path.Join(name, "gitdir"), maxSmall)
 		if errors.Is(err, unix.ENOENT) {
 			continue // git knows of no checkout
 		}
@@ -545,22 +545,3 @@ func (t *tree) showsOthers(own string) (why string, err error) {
 
 // maxSmall bounds what is read of a file of git's, in bytes: paths.
 const maxSmall = 2 * unix.PathMax
-
-// readSmall reads a small regular file below a directory.
-func readSmall(root int, name string) (string, error) {
-	fd, err := openBeneath(root, name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return "", err
-	}
-	f := os.NewFile(uintptr(fd), name)
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return "", err
-	}
-	if !info.Mode().IsRegular() {
-		return "", errors.New("it is not a file")
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxSmall))
-	return string(text), err
-}
