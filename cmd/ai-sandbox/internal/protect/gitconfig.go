@@ -276,7 +276,10 @@ func (r *reader) obey(to, from string, file bool) string {
 	return to
 }
 
-// readUpTo reads a regular file below a directory, of at most so many bytes.
+var errTooLong = errors.New("it is larger than is read")
+
+// readUpTo reads a regular file below a directory, of at most so many bytes: a
+// longer one is errTooLong.
 func readUpTo(root int, name string, limit int64) (string, error) {
 	fd, err := openBeneath(root, name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -293,7 +296,7 @@ func readUpTo(root int, name string, limit int64) (string, error) {
 	}
 	text, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(text)) > limit {
-		err = errors.New("it is larger than is read")
+		err = errTooLong
 	}
 	return string(text), err
 }

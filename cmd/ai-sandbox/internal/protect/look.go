@@ -374,11 +374,11 @@ func local(paths []string) []string {
 // the repository has may not.
 func (t *tree) gitFile(unprotect []string) (g *policy.GitDir, note string, err error) {
 	text, err := readUpTo(t.fd, ".git", maxSmall)
-	if err != nil {
+	if err != nil && !errors.Is(err, errTooLong) {
 		return nil, "", fmt.Errorf("read .git in %s: %w", policy.Quote(t.Root), err)
 	}
 	to, ok := strings.CutPrefix(strings.TrimRight(text, "\r\n"), "gitdir: ")
-	if !ok {
+	if !ok || err != nil {
 		return nil, "the project's .git is a file that git can't read", nil
 	}
 	if !filepath.IsAbs(to) {
