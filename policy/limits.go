@@ -101,6 +101,14 @@ func ParseDisk(s string) (int64, error) {
 	return parseSize("disk", s, minDisk, "programs need a little room for temporary files", "3g or 512m")
 }
 
+// ParseSize reads a size that is another setting's than a limit. It is 0 for none.
+func ParseSize(key, s string, least int64, why string) (int64, error) {
+	if s == NoLimit {
+		return 0, nil
+	}
+	return parseSize(key, s, least, why, "256m, 1g or none")
+}
+
 func parseSize(key, s string, least int64, why, like string) (int64, error) {
 	bad := fmt.Errorf("%s %s is not a size; write it as %s (k, m, g and t are units of 1024)", key, Quote(s), like)
 	digits, shift := s, 0

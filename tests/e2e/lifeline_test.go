@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ai-sandbox/tests/e2e/canary"
 )
 
 // A process of the test host, as /proc has it.
@@ -185,7 +187,7 @@ func snapshot(t *testing.T) state {
 	} {
 		_ = filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 			if err == nil && !strings.HasSuffix(path, "/podman.sock") && !strings.HasSuffix(path, "/podman.log") && !strings.HasSuffix(path, ".lock") &&
-				!strings.HasPrefix(path, os.TempDir()+"/Test") {
+				!strings.HasPrefix(path, os.TempDir()+"/Test") && !canary.Kept(filepath.Join(w.home, "e2e", "state", "ai-sandbox"), path) {
 				s["file "+path] = true
 			}
 			return nil // what vanishes while it is walked is not left behind

@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ai-sandbox/tests/e2e/canary"
 )
 
 // output runs a program of this machine.
@@ -260,7 +262,7 @@ func snapshot(t *testing.T) state {
 			if filepath.Dir(filepath.Dir(path)) == filepath.Join(stateDir(), "homes") {
 				return filepath.SkipDir
 			}
-			if !strings.HasSuffix(path, ".lock") {
+			if !strings.HasSuffix(path, ".lock") && !canary.Kept(stateDir(), path) {
 				s["file "+path] = true
 			}
 			return nil

@@ -12,6 +12,7 @@ import (
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
 	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
 	"ai-sandbox/cmd/ai-sandbox/internal/session"
+	"ai-sandbox/cmd/ai-sandbox/internal/session/trace"
 	"ai-sandbox/image"
 	"ai-sandbox/policy"
 )
@@ -59,6 +60,12 @@ type Engine struct {
 	WaitExit  func(ctx context.Context, m Machine, id string) (session.Report, error)
 	Exec      func(ctx context.Context, m Machine, id string, command []string) (int, error)
 	Down      func(ctx context.Context, m Machine, id string) error
+	// Sessions lists those that are known of, the newest first; Logs is what is known
+	// of one; Stop ends one that lives, and Remove takes away what is kept of one.
+	Sessions func(m Machine) ([]session.Summary, error)
+	Logs     func(m Machine, id string) (session.Logs, error)
+	Stop     func(ctx context.Context, m Machine, id string) error
+	Remove   func(ctx context.Context, m Machine, id string) error
 	// Doctor asks podman's service; it is called when nothing else is wrong.
 	Doctor func(ctx context.Context, m Machine, r ImageRequest) []host.Verdict
 }
@@ -69,9 +76,11 @@ type Machine struct {
 	Environ config.Environ
 	// Runtime is policy.RuntimePodman or policy.RuntimeLocal.
 	Runtime string
-	In      *os.File
-	Out     io.Writer
-	Err     io.Writer
+	// Retention bounds what is kept of ended sessions; zero where no setting was read.
+	Retention trace.Retention
+	In        *os.File
+	Out       io.Writer
+	Err       io.Writer
 	// Hide takes secrets out of words of ours, which go to Err as the command's
 	// own output does.
 	Hide func(string) string
@@ -115,6 +124,8 @@ type RunRequest struct {
 	Redact *policy.Redactor
 	// Report is the absolute path of the report, or "".
 	Report string
+	// Keep leaves the container and a home of its own.
+	Keep bool
 	// Hold: there is no command, and others are run in the sandbox.
 	Hold bool
 }

@@ -6,7 +6,7 @@ import "ai-sandbox/cmd/ai-sandbox/internal/config"
 
 var execVerb = &verb{
 	name: "exec", args: "ID -- COMMAND...",
-	about:    "Run a command in a sandbox that is up.",
+	about:    "Run a command in a session that lives.",
 	asRun:    true,
 	examples: []string{"ai-sandbox exec 0123456789ab -- npm test", "ai-sandbox exec 0123456789ab -- bash"},
 	exit: [][2]string{

@@ -16,7 +16,7 @@ const (
 	exitFailed     = 125 // a run failed before or beside its command
 	exitVerbFailed = 1
 	exitVerbUsage  = 2
-	exitNoSandbox  = 3   // wait, down
+	exitNoSandbox  = 3   // wait, down, logs, stop, rm
 	exitTimeout    = 124 // wait; as timeout(1)
 )
 

@@ -77,6 +77,9 @@ func (a *app) setup(facts host.Facts, settings config.Settings) (setup, error) {
 		settings: settings,
 	}
 	var err error
+	if s.Retention, err = retention(settings); err != nil {
+		return setup{}, err
+	}
 	if s.image, err = imageRequest(settings, facts); err != nil {
 		return setup{}, err
 	}

@@ -56,6 +56,7 @@ func (a *app) start(inv Invocation, s setup, look bool) error {
 	}
 	req := a.request(s, p)
 	req.Report = a.path(s.settings, "report", s.Facts.Home)
+	req.Keep = s.settings.Bool("keep")
 	if look {
 		return a.print(s, req, plan)
 	}

@@ -84,7 +84,7 @@ func endText(r session.Report) string {
 // aboutSandbox gives the errors that a caller tells apart codes of their own.
 func aboutSandbox(err error) error {
 	switch {
-	case errors.Is(err, session.ErrNoSandbox):
+	case errors.Is(err, session.ErrNoSandbox), errors.Is(err, session.ErrNoSession):
 		return &exitError{code: exitNoSandbox, err: err}
 	case errors.Is(err, errTimeout):
 		return &exitError{code: exitTimeout, err: err}

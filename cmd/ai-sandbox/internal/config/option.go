@@ -165,6 +165,12 @@ var Options = []Option{
 		Usage: "print what the image is built from"},
 	{Key: "report", Kind: Path, Source: InFlag, Use: UseRun, Topic: "output", Arg: "FILE",
 		Usage: "write to FILE, as JSON, how the run ended and why"},
+	{Key: "keep", Kind: Bool, Default: "false", Source: InFlag, Use: UseRun, Topic: "output",
+		Usage: "leave the container, and a home of the run's own, when the run has ended, for looking into; ai-sandbox rm removes them"},
+	{Key: "sessions_days", Default: "30", Source: InFile | InEnv | InFlag, Use: UseStart | UseDoctor, Topic: "output", Arg: "DAYS",
+		Usage: "keep what is known of an ended session (ai-sandbox ls) for DAYS; none is for ever"},
+	{Key: "sessions_size", Default: "256m", Source: InFile | InEnv | InFlag, Use: UseStart | UseDoctor, Topic: "output", Arg: "SIZE",
+		Usage: "keep at most SIZE of that, the oldest goes first; none is any"},
 }
 
 // Lookup finds an option by its key.

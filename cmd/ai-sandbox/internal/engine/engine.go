@@ -37,6 +37,7 @@ func New(start time.Time) cli.Engine {
 		Image: e.image, Ruleset: ruleset, DryRun: dryRun, GateNet: e.gateNet,
 		Run: e.run, Refused: e.refused, Build: e.build, Update: e.update, Inspect: e.inspect, Clean: e.clean,
 		GateUp: e.gateUp, GateDown: e.gateDown, GateList: e.gateList, Doctor: e.doctor,
+		Sessions: sessions, Logs: logs, Stop: stop, Remove: removeSession,
 		Detach: detached, NewSandbox: e.newSandbox, WaitReady: waitReady, WaitExit: waitExit, Exec: execIn, Down: down,
 	}
 }
@@ -128,7 +129,7 @@ func manager(m cli.Machine) (*session.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &session.Manager{Store: st, RuntimeDir: m.Facts.Dirs.Runtime(), StateDir: m.Facts.Dirs.State, Say: say(m)}, nil
+	return &session.Manager{Store: st, RuntimeDir: m.Facts.Dirs.Runtime(), StateDir: m.Facts.Dirs.State, Retention: m.Retention, Say: say(m)}, nil
 }
 
 // serviceEnv is what a podman service that we start gets of the caller's
@@ -260,6 +261,7 @@ func (e *engine) run(ctx context.Context, r cli.RunRequest) (int, error) {
 	rep, err := e.runSession(ctx, r, signals, nil)
 	summary(say(r.Machine), rep, r.Policy.Net.GateName)
 	changed(say(r.Machine), rep)
+	kept(say(r.Machine), r, rep)
 	if report != nil {
 		// Who asked for a report would take its absence for something else.
 		if werr := report.write(rep); werr != nil {
@@ -302,7 +304,7 @@ func (e *engine) runSession(ctx context.Context, r cli.RunRequest, signals <-cha
 		Policy: r.Policy, Values: r.Values, Redact: r.Redact,
 		Project: spec.Bind{Target: r.Policy.Workdir, Dev: r.Facts.Project.Dev, Ino: r.Facts.Project.Ino},
 		Streams: backend.Streams{Stdin: r.In, Stdout: r.Out, Stderr: r.Err},
-		Signals: signals, Start: e.start,
+		Signals: signals, Start: e.start, Keep: r.Keep,
 	}
 	var be backend.Backend
 	if r.Policy.Runtime == policy.RuntimeLocal {

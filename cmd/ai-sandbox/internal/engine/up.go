@@ -14,9 +14,7 @@ import (
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
 	"ai-sandbox/cmd/ai-sandbox/internal/cli"
 	"ai-sandbox/cmd/ai-sandbox/internal/detach"
-	"ai-sandbox/cmd/ai-sandbox/internal/host"
 	"ai-sandbox/cmd/ai-sandbox/internal/session"
-	"ai-sandbox/policy"
 )
 
 // detached starts the supervisor and takes the handle from it.
@@ -131,12 +129,5 @@ func down(ctx context.Context, mc cli.Machine, id string) error {
 	if err != nil {
 		return err
 	}
-	return m.Down(ctx, id, func(ctx context.Context, runtime string) (backend.Backend, error) {
-		if runtime == policy.RuntimeLocal {
-			return jail(mc, ""), nil
-		}
-		mc := mc
-		mc.Facts = host.ProbeTools(mc.Facts, runtime)
-		return connect(ctx, mc)
-	})
+	return m.Down(ctx, id, backendOf(mc))
 }

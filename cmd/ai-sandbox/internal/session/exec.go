@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -41,20 +42,32 @@ const quietTime = 100 * time.Millisecond
 // Exec runs a command in a sandbox and returns its exit code. The error is nil
 // when the command ran and ended, whatever its exit code.
 func (m *Manager) Exec(ctx context.Context, id string, req ExecRequest) (code int, err error) {
-	s, err := m.state(id)
+	rec, alive, ok, err := m.lookup(id)
+	if err == nil && !ok {
+		err = m.wasThere(id)
+		if err == nil {
+			err = fmt.Errorf("session %s has ended, and nothing runs in it any more", id)
+		}
+	}
 	if err != nil {
 		return ExitFailed, err
 	}
+	sandbox := rec.Kind == store.KindSandbox
 	switch {
-	case s.alive == store.Gone:
-		rep, err := s.report()
+	case rec.Kept || alive == store.Gone && !sandbox:
+		return ExitFailed, fmt.Errorf("session %s has ended, and nothing runs in it any more", id)
+	case alive == store.Gone:
+		rep, err := state{rec, alive}.report()
 		return ExitFailed, errors.Join(&EndedError{rep}, err)
-	case !s.rec.Ready:
+	case sandbox && !rec.Ready:
 		return ExitFailed, fmt.Errorf("sandbox %s is not ready yet: wait for it with ai-sandbox wait %s --ready", id, id)
 	}
 	c, err := m.dialExec(ctx, id, req)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ExitFailed, fmt.Errorf("session %s takes no commands: it starts or ends just now; try again, or see ai-sandbox logs %s", id, id)
+	}
 	if err != nil {
-		return ExitFailed, fmt.Errorf("run a command in sandbox %s: %w", id, err)
+		return ExitFailed, fmt.Errorf("run a command in session %s: %w", id, err)
 	}
 	defer c.conn.Close()
 	return c.attend(ctx)

@@ -17,6 +17,7 @@ import (
 
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
+	"ai-sandbox/cmd/ai-sandbox/internal/session/trace"
 	"ai-sandbox/gate"
 	"ai-sandbox/policy"
 )
@@ -248,10 +249,18 @@ func (m *Manager) Reap(ctx context.Context, be backend.Backend) (removed int, do
 		case store.Gone:
 			gone := true
 			var err error
-			if r.Kind == store.KindSandbox {
+			switch {
+			case r.Kept:
+				continue
+			case r.Kind == store.KindSandbox:
 				gone, err = m.reapSandbox(ctx, be, r.ID)
-			} else {
+			case r.Keep:
+				err = m.reapKept(ctx, be, r)
+			default:
 				err = m.remove(ctx, be, r)
+			}
+			if err == nil && gone {
+				err = m.Traces().Append(r.ID, trace.Event{Event: trace.Reaped})
 			}
 			if err != nil {
 				errs = append(errs, err)
@@ -276,7 +285,7 @@ func (m *Manager) RemoveHomes(ctx context.Context, be backend.Backend) (removed 
 	}
 	used := map[string]bool{}
 	for _, r := range records {
-		if r.Runtime == be.Capabilities().Runtime && m.Store.Liveness(r) != store.Gone {
+		if r.Runtime == be.Capabilities().Runtime && (r.Kept || m.Store.Liveness(r) != store.Gone) {
 			used[r.Home] = true
 			for _, v := range r.Volumes {
 				used[v] = true
@@ -312,6 +321,9 @@ func (m *Manager) reapLater(ctx context.Context, be backend.Backend) <-chan stru
 		defer cancel()
 		if _, _, err := m.Reap(ctx, be); err != nil {
 			m.Say("leftovers of an earlier session could not be removed: %v", err)
+		}
+		if _, err := m.Traces().Prune(m.Retention, m.known); err != nil {
+			m.Say("old sessions could not be removed: %v", err)
 		}
 	}()
 	return done

@@ -23,6 +23,7 @@ import (
 
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
+	"ai-sandbox/cmd/ai-sandbox/internal/session/trace"
 	"ai-sandbox/cmd/ai-sandbox/internal/tree"
 	"ai-sandbox/gate"
 	"ai-sandbox/policy"
@@ -204,15 +205,20 @@ func (r *run) record() store.Record {
 // others can use the sandbox.
 func (r *run) ready() error {
 	sb := r.req.Sandbox
+	var err error
+	if r.execs, err = r.serve(); err == nil {
+		r.undo.push("end the commands in the sandbox", func(context.Context) error { return r.execs.Close() })
+	}
 	if sb == nil {
+		if err != nil { // no reason to end what the user waits for
+			r.trace.Add(trace.Event{Event: "no exec", Reason: err.Error()})
+		}
 		return nil
 	}
-	r.mark("ready")
-	var err error
-	if r.execs, err = r.serve(); err != nil {
+	if err != nil {
 		return err
 	}
-	r.undo.push("end the commands in the sandbox", func(context.Context) error { return r.execs.Close() })
+	r.mark("ready")
 	p := r.req.Policy
 	w := sb.rec.Workspace
 	pid := os.Getpid()
@@ -411,6 +417,11 @@ func (m *Manager) Down(ctx context.Context, id string, backendOf func(ctx contex
 			return err
 		}
 	}
+	if s.rec.Report == nil { // its supervisor could not say so
+		if err := m.Traces().Append(id, trace.Event{Event: trace.Reaped}); err != nil {
+			return err
+		}
+	}
 	return m.forget(s.rec, ownWorkspace)
 }
 
@@ -423,6 +434,14 @@ func left(r store.Record) bool {
 // endSupervisor asks the process that owns a sandbox to end, and kills it when it
 // does not.
 func (m *Manager) endSupervisor(ctx context.Context, rec store.Record) error {
+	return m.endProcess(ctx, rec, (*store.Process).KillGroup)
+}
+
+func (m *Manager) endProcess(ctx context.Context, rec store.Record, kill func(*store.Process) error) error {
+	what := "session " + rec.ID
+	if rec.Kind == store.KindSandbox {
+		what = "sandbox " + rec.ID
+	}
 	p, err := m.Store.OpenProcess(rec)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -432,17 +451,17 @@ func (m *Manager) endSupervisor(ctx context.Context, rec store.Record) error {
 	}
 	defer p.Close()
 	if err := p.Signal(unix.SIGTERM); err != nil {
-		return fmt.Errorf("end sandbox %s: %w", rec.ID, err)
+		return fmt.Errorf("end %s: %w", what, err)
 	}
 	if err := within(ctx, m.patience(), p); err == nil || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	m.Say("sandbox %s does not end by itself and is killed", rec.ID)
-	if err := p.KillGroup(); err != nil {
-		return fmt.Errorf("kill sandbox %s: %w", rec.ID, err)
+	m.Say("%s does not end by itself and is killed", what)
+	if err := kill(p); err != nil {
+		return fmt.Errorf("kill %s: %w", what, err)
 	}
 	if err := within(ctx, killTime, p); err != nil {
-		return fmt.Errorf("kill sandbox %s: %w", rec.ID, err)
+		return fmt.Errorf("kill %s: %w", what, err)
 	}
 	return nil
 }

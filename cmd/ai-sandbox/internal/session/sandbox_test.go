@@ -293,7 +293,8 @@ func (s *stage) gone(t *testing.T) {
 	if r, err := s.m.Store.List(); err != nil || len(r) > 0 {
 		t.Errorf("records left: %v, %v", r, err)
 	}
-	for _, dir := range []string{s.Runtime, filepath.Join(s.State, "sessions"), filepath.Join(s.State, WorkspacesDir), filepath.Join(s.State, sandboxesDir)} {
+	traced(t, s.m)
+	for _, dir := range []string{s.Runtime, filepath.Join(s.State, WorkspacesDir), filepath.Join(s.State, sandboxesDir)} {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)
@@ -388,12 +389,14 @@ func TestSandbox(t *testing.T) {
 		"down": s.m.Down(within20(t), h.SandboxID, backendOf),
 		"wait": func() error { _, err := s.m.WaitReady(within20(t), h.SandboxID); return err }(),
 		"exit": func() error { _, err := s.m.WaitExit(within20(t), h.SandboxID); return err }(),
-		"exec": s.exec(t, h.SandboxID, "", "true").err,
 		"odd":  s.m.Down(within20(t), "../records/session-x", backendOf),
 	} {
 		if !errors.Is(err, ErrNoSandbox) {
 			t.Errorf("%s of a sandbox that is gone: %v", what, err)
 		}
+	}
+	if err := s.exec(t, h.SandboxID, "", "true").err; err == nil || !strings.Contains(err.Error(), "has ended") {
+		t.Errorf("exec of a sandbox that is gone: %v", err)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ai-sandbox/cmd/ai-sandbox/internal/session/trace"
 	"ai-sandbox/entrypoint/spec"
 )
 
@@ -254,6 +255,7 @@ func (s *execServer) begin(h execHello) (*execution, error) {
 		e.Command = append(e.Command, string(arg))
 	}
 	e.Env = withTerm(s.r.env, h.Term)
+	s.r.trace.Add(trace.Event{Event: trace.Exec, Command: e.Command})
 	s.mu.Lock()
 	if len(s.running) >= spec.MaxExecs {
 		s.mu.Unlock()

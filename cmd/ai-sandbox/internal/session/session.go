@@ -25,6 +25,7 @@ import (
 	"ai-sandbox/cmd/ai-sandbox/internal/protect"
 	"ai-sandbox/cmd/ai-sandbox/internal/publish"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
+	"ai-sandbox/cmd/ai-sandbox/internal/session/trace"
 	"ai-sandbox/entrypoint/spec"
 	"ai-sandbox/gate"
 	"ai-sandbox/image"
@@ -53,6 +54,8 @@ type Manager struct {
 	// RuntimeDir holds the control channels, StateDir the gates' files.
 	RuntimeDir string
 	StateDir   string
+	// Retention bounds what is kept of ended sessions.
+	Retention trace.Retention
 	// Say prints a line for people.
 	Say func(format string, a ...any)
 	// downTime is another patience than downTime, for tests.
@@ -85,6 +88,8 @@ type Request struct {
 	// Hold runs no command: the session lasts until a signal ends it, and
 	// others are run in it (see Manager.Exec).
 	Hold bool
+	// Keep leaves the sandbox's container, and a home of its own, for looking into.
+	Keep bool
 	// Sandbox makes the session one that outlives the command that started it,
 	// and Ready is called with its handle when it can be used; an error of that
 	// ends it. Both or neither.
@@ -167,6 +172,12 @@ type run struct {
 	inward *publish.Server
 	hello  string
 
+	// trace is what is kept of the session, and policied tells whether the policy
+	// has got into it.
+	trace    *trace.Writer
+	policied func() error
+	kept     bool
+
 	// held are the project's protected paths, and binds what they were.
 	held  *protect.Hold
 	binds []spec.Bind
@@ -201,13 +212,18 @@ func (m *Manager) Run(ctx context.Context, be backend.Backend, req Request) (rep
 		r.report.Reason = err.Error()
 	}
 	r.report = r.report.redacted(req.Redact)
+	r.traceEnd()
 	if req.Sandbox != nil {
 		err = errors.Join(err, r.ended())
 	}
 	return r.report, err
 }
 
+// mark notes when something was done.
 func (r *run) mark(what string) {
+	if r.trace != nil {
+		r.trace.Add(trace.Event{Event: what})
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.Timings[what] = float64(time.Since(r.req.Start).Microseconds()) / 1000
@@ -295,8 +311,9 @@ func (e *refusedError) Error() string {
 func (r *run) prepare() error {
 	rec := r.record()
 	rec.Runtime, rec.Project = r.req.Policy.Runtime, r.req.Policy.Project
+	rec.Keep = r.req.Keep
 	rec.Containers = []string{"aisb-" + r.id, "aisb-gate-" + r.id}
-	rec.Dirs = []string{filepath.Join(r.m.RuntimeDir, r.id), filepath.Join(r.m.StateDir, "sessions", r.id)}
+	rec.Dirs = []string{filepath.Join(r.m.RuntimeDir, r.id), r.m.gateLogs(r.id)}
 	filled := r.req.Policy.Filled(r.id, 0)
 	if filled.Home.Ephemeral {
 		rec.Volumes = []string{filled.Home.Volume}
@@ -312,7 +329,10 @@ func (r *run) prepare() error {
 	if sb := r.req.Sandbox; sb != nil {
 		sb.rec = rec // it stays, see ended
 	} else {
-		r.undo.last = undoStep{"remove the record", func(context.Context) error { return r.m.Store.Delete(rec) }}
+		r.undo.last = undoStep{"remove the record", func(context.Context) error { return r.settle(rec) }}
+	}
+	if err := r.traceBegin(rec); err != nil {
+		return err
 	}
 	if err := r.hold(rec); err != nil {
 		return err
@@ -320,13 +340,16 @@ func (r *run) prepare() error {
 	if err := r.note(); err != nil {
 		return err
 	}
+	if err := os.MkdirAll(rec.Dirs[0], 0o700); err != nil {
+		return fmt.Errorf("make the session's directory: %w", err)
+	}
 	for _, d := range rec.Dirs {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			return fmt.Errorf("make the session's directory: %w", err)
-		}
 		r.undo.push("remove the session's directory", func(context.Context) error { return os.RemoveAll(d) })
 	}
 	for _, v := range rec.Volumes {
+		if r.req.Keep {
+			break
+		}
 		r.undo.push("remove the home volume", func(ctx context.Context) error { return r.be.RemoveVolume(ctx, v) })
 	}
 	ctl, err := newControl(filepath.Join(r.m.RuntimeDir, r.id, "control"))
@@ -431,6 +454,9 @@ func (r *run) start(ctx context.Context, b backend.Sandbox) (*started, error) {
 	if err := r.held.Begin(); err != nil {
 		return nil, err
 	}
+	if err := r.policied(); err != nil {
+		return nil, err
+	}
 	if err := r.ctl.Send(spec.ToGuest{Go: true}); err != nil {
 		return nil, err
 	}
@@ -474,7 +500,7 @@ func (r *run) bringSandbox(ctx context.Context, b backend.Sandbox, ports <-chan 
 	if err := spec.Validate(*sealed); err != nil {
 		return nil, u, fmt.Errorf("seal the policy: %w", err)
 	}
-	u.push("remove the sandbox", func(ctx context.Context) error { return r.be.Remove(ctx, b.Name) })
+	u.push("remove the sandbox", func(ctx context.Context) error { return r.endBox(ctx, b.Name) })
 	id, err := r.be.CreateSandbox(ctx, b)
 	if err != nil {
 		return nil, u, err
@@ -714,7 +740,7 @@ func (r *run) bringGate(ctx context.Context, u *undo, fixed func(port uint16)) (
 	}
 	cfg := gate.Config{Allow: net.Allow, AllowPrivate: net.AllowPrivate, Nonce: nonce(), PolicyHash: PolicyHash(net)}
 	g := backend.Gate{Name: "aisb-gate-" + r.id, Session: r.id, Image: r.req.GateImage}
-	in := place{filepath.Join(r.m.RuntimeDir, r.id), filepath.Join(r.m.StateDir, "sessions", r.id), r.taken}
+	in := place{filepath.Join(r.m.RuntimeDir, r.id), filepath.Dir(r.m.gateLogs(r.id)), r.taken}
 	ready := fixed
 	var rerr error
 	if net.Mode == policy.NetUnix {

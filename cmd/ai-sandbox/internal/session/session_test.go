@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
 	"ai-sandbox/cmd/ai-sandbox/internal/backend/fake"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
+	"ai-sandbox/cmd/ai-sandbox/internal/session/trace"
 	"ai-sandbox/entrypoint/spec"
 	"ai-sandbox/policy"
 )
@@ -110,13 +112,45 @@ func (e *env) clean(t *testing.T) {
 	if names, err := os.ReadDir(e.project); err != nil || len(names) > 0 {
 		t.Errorf("left in the project: %v, %v", names, err)
 	}
-	for _, dir := range []string{e.m.RuntimeDir, filepath.Join(e.m.StateDir, "sessions")} {
-		entries, err := os.ReadDir(dir)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			t.Fatal(err)
+	entries, err := os.ReadDir(e.m.RuntimeDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, d := range entries {
+		t.Errorf("left in %s: %s", e.m.RuntimeDir, d.Name())
+	}
+	traced(t, e.m)
+}
+
+// traced fails when more is kept of an ended session than is meant to be, or less.
+func traced(t *testing.T, m *Manager) {
+	t.Helper()
+	ids, err := m.Traces().IDs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		dir, _ := m.Traces().Dir(id)
+		files, err := os.ReadDir(dir)
+		var names []string
+		for _, f := range files {
+			names = append(names, f.Name())
 		}
-		for _, d := range entries {
-			t.Errorf("left in %s: %s", dir, d.Name())
+		events, eerr := m.Traces().Events(id)
+		if eerr != nil || len(events) < 2 || events[0].Event != trace.Begun {
+			t.Errorf("events %+v (%v)", events, eerr)
+			continue
+		}
+		want := []string{trace.EventsFile, trace.PolicyFile, trace.ReportFile}
+		switch last := events[len(events)-1].Event; last {
+		case trace.Ended:
+		case trace.Reaped: // by a later process: it was killed
+			want = want[:2]
+		default:
+			t.Errorf("the last event is %s", last)
+		}
+		if err != nil || !slices.Equal(names, want) {
+			t.Errorf("of session %s there are %q (%v)", id, names, err)
 		}
 	}
 }

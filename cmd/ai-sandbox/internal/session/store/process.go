@@ -57,6 +57,9 @@ func (p *Process) KillGroup() error {
 	return err
 }
 
+// Kill kills the process alone.
+func (p *Process) Kill() error { return p.send(unix.SIGKILL, 0) }
+
 func (p *Process) send(sig unix.Signal, flags int) error {
 	if err := unix.PidfdSendSignal(p.fd, sig, nil, flags); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("signal the process: %w", err)

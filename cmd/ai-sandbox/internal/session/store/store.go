@@ -41,6 +41,11 @@ type Record struct {
 	// directories.
 	Containers []string `json:"containers"`
 	Volumes    []string `json:"volumes,omitempty"`
+	// Keep: the sandbox's container and volumes stay when the session has ended.
+	// Kept: it has, and what the record still names is what stays, until somebody
+	// removes it.
+	Keep bool `json:"keep,omitempty"`
+	Kept bool `json:"kept,omitempty"`
 	// Home is the home that is used; it stays.
 	Home string   `json:"home,omitempty"`
 	Dirs []string `json:"dirs,omitempty"`
@@ -232,6 +237,15 @@ func (s *Store) Sandbox(id string) (r Record, ok bool, err error) {
 		return Record{}, false, nil
 	}
 	return s.get(KindSandbox, id)
+}
+
+// Session is the record of a session or sandbox, whichever has that id; ok tells
+// whether there is one. The id may be any text.
+func (s *Store) Session(id string) (r Record, ok bool, err error) {
+	if r, ok, err = s.Sandbox(id); ok || err != nil || id == "" || strings.ContainsRune(id, '/') {
+		return r, ok, err
+	}
+	return s.get("session", id)
 }
 
 func (s *Store) get(kind, id string) (r Record, ok bool, err error) {
