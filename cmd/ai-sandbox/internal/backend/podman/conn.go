@@ -61,6 +61,7 @@ type Client struct {
 	mu     sync.Mutex
 	conn   context.Context // carries the bindings' connection
 	socket string          // of the service at its other end
+	pastas map[string]int  // pidfds of those that listen for a container
 }
 
 // Connect reaches the user's podman service, starting one where none is served.

@@ -229,7 +229,8 @@ func (c *Client) Remove(ctx context.Context, id string) error {
 	var err error
 	for range removeTries {
 		if err = c.removeOnce(ctx, id); err == nil {
-			return nil
+			err = c.pastaGone(id)
+			break
 		}
 		if ctx.Err() != nil {
 			break
@@ -239,7 +240,10 @@ func (c *Client) Remove(ctx context.Context, id string) error {
 			return errors.Join(err, rerr)
 		}
 	}
-	return fmt.Errorf("remove the container %s: %w", id, err)
+	if err != nil {
+		return fmt.Errorf("remove the container %s: %w", id, err)
+	}
+	return nil
 }
 
 func (c *Client) removeOnce(ctx context.Context, id string) error {

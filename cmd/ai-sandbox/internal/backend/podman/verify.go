@@ -465,12 +465,15 @@ func (c *Client) kernelDifferences(proc string, data *define.InspectContainerDat
 		if data.NetworkSettings == nil || data.NetworkSettings.SandboxKey == "" {
 			return nil, errors.New("it has no network namespace of its own")
 		}
-		got, err := pastaArgv(proc, data.NetworkSettings.SandboxKey, c.config.UID)
+		pid, got, err := pastaOf(proc, data.NetworkSettings.SandboxKey, c.config.UID)
 		if err != nil {
 			return nil, err
 		}
 		if want := pastaArgs(s.NetworkOptions["pasta"], data.NetworkSettings.SandboxKey); !slices.Equal(got, want) {
 			p = append(p, difference{fmt.Sprintf("pasta runs with %q and not with %q", got, want), setPasta})
+		}
+		if !slices.Equal(s.NetworkOptions["pasta"], pastaOptions(nil)) { // it listens
+			c.watchPasta(s.Name, pid)
 		}
 	}
 	if s.UseImageResolvConf == nil || !*s.UseImageResolvConf {
@@ -532,50 +535,4 @@ func addedResolvers(path, machine string) ([]string, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(theirs, func(w string) bool { return slices.Contains(own, w) }), nil
-}
-
-// pastaArgv finds the user's pasta process of a network namespace and returns its
-// arguments without the program's name. pasta quits with its namespace, so one
-// that is there is the one.
-func pastaArgv(proc, netns string, uid int) ([]string, error) {
-	dirs, err := os.ReadDir(proc)
-	if err != nil {
-		return nil, fmt.Errorf("look for pasta: %w", err)
-	}
-	for _, d := range dirs {
-		if n := d.Name(); n[0] < '0' || n[0] > '9' {
-			continue
-		}
-		b, err := os.ReadFile(filepath.Join(proc, d.Name(), "cmdline"))
-		if err != nil {
-			continue // gone meanwhile
-		}
-		argv := strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
-		if !strings.HasPrefix(filepath.Base(argv[0]), "pasta") && !strings.HasPrefix(filepath.Base(argv[0]), "passt") {
-			continue
-		}
-		// Anybody can call a process so.
-		if !runsAs(filepath.Join(proc, d.Name(), "status"), uid) {
-			continue
-		}
-		if i := slices.Index(argv, "--netns"); i >= 0 && i+1 < len(argv) && argv[i+1] == netns {
-			return argv[1:], nil
-		}
-	}
-	return nil, fmt.Errorf("no pasta process serves the container's network namespace %s", netns)
-}
-
-// runsAs tells whether a process has the uid, by its status (proc_pid_status(5)).
-func runsAs(status string, uid int) bool {
-	text, err := os.ReadFile(status)
-	if err != nil {
-		return false // gone meanwhile
-	}
-	for line := range strings.Lines(string(text)) {
-		if ids, ok := strings.CutPrefix(line, "Uid:"); ok {
-			f := strings.Fields(ids)
-			return len(f) == 4 && f[0] == strconv.Itoa(uid) && f[1] == f[0]
-		}
-	}
-	return false
 }

@@ -192,18 +192,18 @@ func TestOutsideUID(t *testing.T) {
 }
 
 // Another user's process of that name says nothing of ours.
-func TestPastaArgv(t *testing.T) {
+func TestPastaOf(t *testing.T) {
 	proc := t.TempDir()
 	const uids, other = "Name:\tpasta\nUid:\t1001\t1001\t1001\t1001\n", "Name:\tpasta\nUid:\t1002\t1002\t1002\t1002\n"
 	argv := func(a ...string) string { return strings.Join(a, "\x00") + "\x00" }
 	process(t, proc, "5", map[string]string{"status": uids, "cmdline": argv("/usr/bin/pasta", "--netns", "/run/netns/other")})
 	process(t, proc, "6", map[string]string{"status": other, "cmdline": argv("pasta", "--mine", "--netns", "/run/netns/x")})
 	process(t, proc, "7", map[string]string{"status": uids, "cmdline": argv("sh", "--netns", "/run/netns/x")})
-	if got, err := pastaArgv(proc, "/run/netns/x", 1001); err == nil {
+	if _, got, err := pastaOf(proc, "/run/netns/x", 1001); err == nil {
 		t.Errorf("found %q", got)
 	}
 	process(t, proc, "8", map[string]string{"status": uids, "cmdline": argv("/usr/bin/pasta.avx2", "-t", "none", "--netns", "/run/netns/x")})
-	if got, err := pastaArgv(proc, "/run/netns/x", 1001); err != nil || !slices.Equal(got, []string{"-t", "none", "--netns", "/run/netns/x"}) {
+	if pid, got, err := pastaOf(proc, "/run/netns/x", 1001); err != nil || pid != 8 || !slices.Equal(got, []string{"-t", "none", "--netns", "/run/netns/x"}) {
 		t.Errorf("found %q, %v", got, err)
 	}
 }
