@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ai-sandbox/tests/e2e/drive"
 )
 
 // Each client works through the gate as it is, and one that ignores all of the
@@ -28,12 +30,12 @@ func TestClients(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBox(t)
-			r := b.ok(b.gated("sh", "-c", strings.ReplaceAll(script, "ALLOWED", b.host("ok.test")))...)
-			if !strings.Contains(r.Out, w.net.Marker) || !reached(b.host("ok.test")) {
+			r := b.OK(b.Gated("sh", "-c", strings.ReplaceAll(script, "ALLOWED", b.Host("ok.test")))...)
+			if !strings.Contains(r.Out, w.net.Marker) || !w.net.Reached(b.Host("ok.test")) {
 				t.Errorf("it does not work through the gate: %s", r)
 			}
-			no := b.host("no.test")
-			r = b.run(b.gated("sh", "-c", strings.ReplaceAll(script, "ALLOWED", no))...)
+			no := b.Host("no.test")
+			r = b.Run(b.Gated("sh", "-c", strings.ReplaceAll(script, "ALLOWED", no))...)
 			if strings.Contains(r.Out, w.net.Marker) {
 				t.Errorf("a host off the list answered: %s", r)
 			}
@@ -61,19 +63,19 @@ func TestClients(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer l.Close()
-			s := strings.NewReplacer("HOST", b.host("ok.test"), "ADDR/80", "198.51.100.12/"+port(l.Addr), ":443:ADDR", ":443:198.51.100.12", "ADDR", l.Addr).Replace(script)
-			r := b.run(b.gated("sh", "-c", "date +%s%N >start; "+s+"; code=$?; date +%s%N >end; exit $code")...)
+			s := strings.NewReplacer("HOST", b.Host("ok.test"), "ADDR/80", "198.51.100.12/"+port(l.Addr), ":443:ADDR", ":443:198.51.100.12", "ADDR", l.Addr).Replace(script)
+			r := b.Run(b.Gated("sh", "-c", "date +%s%N >start; "+s+"; code=$?; date +%s%N >end; exit $code")...)
 			if r.Code == 0 || strings.Contains(r.Out, w.net.Marker) || l.Count() != 0 {
 				t.Errorf("it got out (%d connections), or did not fail: %s", l.Count(), r)
 			}
 			if r.Code >= 125 && r.Code <= 127 {
 				t.Errorf("the client did not run: %s", r)
 			}
-			took, err := time.ParseDuration(subtract(t, b.file(t, "end"), b.file(t, "start")) + "ns")
+			took, err := time.ParseDuration(subtract(t, b.File(t, "end"), b.File(t, "start")) + "ns")
 			if err != nil || took > 8*time.Second {
 				t.Errorf("it hung for %v (%v): %s", took, err, r)
 			}
-			unseen(t, b.token)
+			unseen(t, b.Token)
 		})
 	}
 }
@@ -82,14 +84,14 @@ func port(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:]
 
 func subtract(t *testing.T, a, b string) string {
 	t.Helper()
-	return strings.TrimSpace(output(t, "sh", "-c", "echo $(("+a+" - "+b+"))"))
+	return strings.TrimSpace(drive.Output(t, "sh", "-c", "echo $(("+a+" - "+b+"))"))
 }
 
 // git over https, against a repository that a far server has.
 func TestGit(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	work, bare := filepath.Join(t.TempDir(), "work"), filepath.Join(w.home, "e2e", "files", b.token+".git")
+	work, bare := filepath.Join(t.TempDir(), "work"), filepath.Join(w.home, "e2e", "files", b.Token+".git")
 	t.Cleanup(func() { os.RemoveAll(bare) })
 	git := func(args ...string) {
 		t.Helper()
@@ -107,17 +109,17 @@ func TestGit(t *testing.T) {
 	git("-C", work, "commit", "-q", "-m", "one")
 	git("clone", "-q", "--bare", work, bare)
 	git("-C", bare, "update-server-info")
-	from := "https://" + b.host("ok.test") + "/files/" + b.token + ".git"
-	r := b.ok(b.gated("sh", "-c", "git clone -q "+from+" clone && cat clone/file")...)
+	from := "https://" + b.Host("ok.test") + "/files/" + b.Token + ".git"
+	r := b.OK(b.Gated("sh", "-c", "git clone -q "+from+" clone && cat clone/file")...)
 	if r.Out != w.net.Marker {
 		t.Errorf("%s", r)
 	}
-	no := "https://" + b.host("no.test") + "/files/" + b.token + ".git"
-	r = b.run(b.gated("git", "ls-remote", no)...)
+	no := "https://" + b.Host("no.test") + "/files/" + b.Token + ".git"
+	r = b.Run(b.Gated("git", "ls-remote", no)...)
 	if r.Code == 0 || !strings.Contains(r.Err, "403") {
 		t.Errorf("a host off the list was not refused: %s", r)
 	}
-	unseen(t, b.host("no.test"))
+	unseen(t, b.Host("no.test"))
 }
 
 // A small package from the real registry, whose name npm itself tells. The same
@@ -130,21 +132,21 @@ func TestNpmInstall(t *testing.T) {
 	}
 	b := newBox(t)
 	install := []string{"sh", "-c", "rm -rf node_modules && npm install --no-audit --no-fund --fetch-retries 0 --prefix . --registry " + w.npm + " left-pad@1.3.0 && node -p 'require(\"left-pad\")(7, 3, 0)'"}
-	if err := os.WriteFile(filepath.Join(b.dir, "package.json"), []byte("{}"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(b.Dir, "package.json"), []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	asked := len(w.net.Queries(u.Hostname()))
-	r := b.run(append([]string{"--allow", b.host("ok.test"), "--ephemeral-home", "--"}, install...)...)
+	r := b.Run(append([]string{"--allow", b.Host("ok.test"), "--ephemeral-home", "--"}, install...)...)
 	if r.Code == 0 || !strings.Contains(r.Out+r.Err, "403") {
 		t.Errorf("without the entry: %s", r)
 	}
 	if now := w.net.Queries(u.Hostname()); len(now) != asked {
 		t.Errorf("without the entry the registry was looked up: %q", now[asked:])
 	}
-	if _, err := os.Stat(filepath.Join(b.dir, "node_modules", "left-pad")); err == nil {
+	if _, err := os.Stat(filepath.Join(b.Dir, "node_modules", "left-pad")); err == nil {
 		t.Error("the package is there without the entry")
 	}
-	r = b.ok(append([]string{"--allow", u.Host, "--ephemeral-home", "--"}, install...)...)
+	r = b.OK(append([]string{"--allow", u.Host, "--ephemeral-home", "--"}, install...)...)
 	if !strings.HasSuffix(strings.TrimSpace(r.Out), "007") {
 		t.Errorf("%s", r)
 	}

@@ -24,7 +24,7 @@ import (
 // field: a recorder between ai-sandbox and the service has seen it.
 func TestDryRunIsExact(t *testing.T) {
 	t.Parallel()
-	newBox(t).ok("--ephemeral-home", "--", "true") // the service is up, and the images are recorded
+	newBox(t).OK("--ephemeral-home", "--", "true") // the service is up, and the images are recorded
 	for name, flags := range map[string][]string{
 		"gated": {"--fs", "ro"},
 		"unix":  {"--net", "unix", "--gate-engine", "builtin", "--ephemeral-home"},
@@ -33,10 +33,10 @@ func TestDryRunIsExact(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t)
 			rec := record(t)
-			b.env = append(b.env, "XDG_RUNTIME_DIR="+rec.dir)
-			args := append(append([]string{}, flags...), "--allow", b.host("ok.test"), "--", "sh", "-c", "true")
+			b.Env = append(b.Env, "XDG_RUNTIME_DIR="+rec.dir)
+			args := append(append([]string{}, flags...), "--allow", b.Host("ok.test"), "--", "sh", "-c", "true")
 			want := map[string]any{} // by the container's name
-			for _, section := range strings.Split(b.ok(append([]string{"--dry-run"}, args...)...).Out, "\n--- ")[1:] {
+			for _, section := range strings.Split(b.OK(append([]string{"--dry-run"}, args...)...).Out, "\n--- ")[1:] {
 				title, text, _ := strings.Cut(section, " ---\n")
 				if strings.HasPrefix(title, "podman container of") {
 					var spec map[string]any
@@ -47,7 +47,7 @@ func TestDryRunIsExact(t *testing.T) {
 					want[name] = spec
 				}
 			}
-			b.ok(args...)
+			b.OK(args...)
 			made := rec.created(t)
 			if len(made) != len(want) || len(made) == 0 {
 				t.Fatalf("%d containers were made, and %d printed", len(made), len(want))

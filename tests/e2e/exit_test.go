@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ai-sandbox/tests/e2e/drive"
 )
 
 func TestExitCodes(t *testing.T) {
@@ -21,13 +23,13 @@ func TestExitCodes(t *testing.T) {
 	for _, code := range []int{0, 1, 2, 42, 77, 78, 125, 126, 127, 128, 130, 137, 255} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			b := newBox(t)
-			file := filepath.Join(w.home, "e2e", "files", b.token+".json")
+			file := filepath.Join(w.home, "e2e", "files", b.Token+".json")
 			t.Cleanup(func() { os.Remove(file) })
-			r := b.run("--report", file, "--net", "none", "--", "sh", "-c", fmt.Sprintf("exit %d", code))
+			r := b.Run("--report", file, "--net", "none", "--", "sh", "-c", fmt.Sprintf("exit %d", code))
 			if r.Code != code {
 				t.Errorf("%s", r)
 			}
-			rep := readReport(t, file)
+			rep := drive.ReadReport(t, file)
 			if rep.EndedBy != "command" || rep.ExitCode != code || rep.Control != "" || rep.Leftover != "" {
 				t.Errorf("the report does not say that the command ended by itself: %+v", rep)
 			}
@@ -50,13 +52,13 @@ func TestExitCodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t)
-			file := filepath.Join(w.home, "e2e", "files", b.token+".json")
+			file := filepath.Join(w.home, "e2e", "files", b.Token+".json")
 			t.Cleanup(func() { os.Remove(file) })
-			r := b.run(append([]string{"--report", file, "--net", "none", "--"}, tc.command...)...)
+			r := b.Run(append([]string{"--report", file, "--net", "none", "--"}, tc.command...)...)
 			if r.Code != tc.code {
 				t.Errorf("want %d: %s", tc.code, r)
 			}
-			rep := readReport(t, file)
+			rep := drive.ReadReport(t, file)
 			if rep.ExitCode != tc.code || tc.code > 128 && rep.Signal != tc.code-128 {
 				t.Errorf("%+v", rep)
 			}
@@ -68,7 +70,7 @@ func TestExitCodes(t *testing.T) {
 func TestOrphans(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	r := b.ok("--net", "none", "--", "sh", "-c", "for i in 1 2 3 4 5; do (sh -c 'true' & ) ; done; (setsid sleep 600 >/dev/null 2>&1 &); sleep 1; "+
+	r := b.OK("--net", "none", "--", "sh", "-c", "for i in 1 2 3 4 5; do (sh -c 'true' & ) ; done; (setsid sleep 600 >/dev/null 2>&1 &); sleep 1; "+
 		"grep -l '^State:.Z' /proc/[0-9]*/status; true")
 	if strings.Contains(r.Out, "/proc/") {
 		t.Errorf("zombies: %s", r)
@@ -83,17 +85,17 @@ func TestStandardInput(t *testing.T) {
 	b := newBox(t)
 	in := bytes.Repeat([]byte("some input, line by line\n"), 200_000)
 	sum := sha256.Sum256(in)
-	r := b.runWith(bytes.NewReader(in), "--net", "none", "--", "sha256sum")
+	r := b.RunWith(bytes.NewReader(in), "--net", "none", "--", "sha256sum")
 	if r.Code != 0 || !strings.HasPrefix(r.Out, hex.EncodeToString(sum[:])) {
 		t.Errorf("5 MB of input: %s", r)
 	}
 	// No input at all is an end at once.
-	r = b.runWith(nil, "--net", "none", "--", "wc", "-c")
+	r = b.RunWith(nil, "--net", "none", "--", "wc", "-c")
 	if r.Code != 0 || strings.TrimSpace(r.Out) != "0" {
 		t.Errorf("no input: %s", r)
 	}
 	// A command that does not read ends all the same, with input left.
-	r = b.runWith(bytes.NewReader(in), "--net", "none", "--", "true")
+	r = b.RunWith(bytes.NewReader(in), "--net", "none", "--", "true")
 	if r.Code != 0 {
 		t.Errorf("unread input: %s", r)
 	}
@@ -103,13 +105,13 @@ func TestBigOutput(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	const size = 100 << 20
-	cmd := b.command(t.Context(), "--net", "none", "--", "sh", "-c", "head -c "+fmt.Sprint(size)+" /dev/urandom | tee /tmp/out; sha256sum </tmp/out >&2")
+	cmd := b.Command(t.Context(), "--net", "none", "--", "sh", "-c", "head -c "+fmt.Sprint(size)+" /dev/urandom | tee /tmp/out; sha256sum </tmp/out >&2")
 	h := sha256.New()
 	var errOut bytes.Buffer
 	count := &counter{}
 	cmd.Stdout, cmd.Stderr = multi{h, count}, &errOut
 	if err := cmd.Run(); err != nil {
-		t.Fatalf("%v: %s", err, tail(errOut.String()))
+		t.Fatalf("%v: %s", err, drive.Tail(errOut.String()))
 	}
 	if count.n != size || !strings.Contains(errOut.String(), hex.EncodeToString(h.Sum(nil))) {
 		t.Errorf("%d of %d bytes, sum %x: %s", count.n, size, h.Sum(nil), errOut.String())
@@ -135,7 +137,7 @@ func (m multi) Write(b []byte) (int, error) {
 func TestStreamsStayApart(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	r := b.ok("--net", "none", "--", "sh", "-c", "echo one; echo two >&2")
+	r := b.OK("--net", "none", "--", "sh", "-c", "echo one; echo two >&2")
 	if r.Out != "one\n" || !strings.HasSuffix(r.Err, "two\n") {
 		t.Errorf("%s", r)
 	}
@@ -145,7 +147,7 @@ func TestStreamsStayApart(t *testing.T) {
 func TestClosedOutput(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	cmd := b.command(t.Context(), "--net", "none", "--", "yes")
+	cmd := b.Command(t.Context(), "--net", "none", "--", "yes")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -178,25 +180,25 @@ func TestSignalsAreForwarded(t *testing.T) {
 	for name, sig := range map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP, "USR1": syscall.SIGUSR1, "QUIT": syscall.SIGQUIT} {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t)
-			l := b.start(t, "--net", "none", "--", "sh", "-c", "trap 'echo caught >caught; exit 33' "+name+"; echo up >up; while :; do sleep 0.1; done")
-			b.file(t, "up")
-			if err := l.cmd.Process.Signal(sig); err != nil {
+			l := b.Start(t, "--net", "none", "--", "sh", "-c", "trap 'echo caught >caught; exit 33' "+name+"; echo up >up; while :; do sleep 0.1; done")
+			b.File(t, "up")
+			if err := l.Cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
-			r := l.wait(20 * time.Second)
-			if r.Code != 33 || b.file(t, "caught") != "caught" {
+			r := l.Wait(20 * time.Second)
+			if r.Code != 33 || b.File(t, "caught") != "caught" {
 				t.Errorf("%s", r)
 			}
 		})
 	}
 	t.Run("ignored TERM", func(t *testing.T) {
 		b := newBox(t)
-		l := b.start(t, "--net", "none", "--", "sh", "-c", "trap '' TERM; echo up >up; while :; do sleep 0.1; done")
-		b.file(t, "up")
-		if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		l := b.Start(t, "--net", "none", "--", "sh", "-c", "trap '' TERM; echo up >up; while :; do sleep 0.1; done")
+		b.File(t, "up")
+		if err := l.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
-		if r := l.wait(40 * time.Second); r.Code == 0 {
+		if r := l.Wait(40 * time.Second); r.Code == 0 {
 			t.Errorf("%s", r)
 		}
 	})

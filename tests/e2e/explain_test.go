@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"strings"
 	"testing"
 
 	"ai-sandbox/tests/e2e/explained"
@@ -19,12 +18,12 @@ func TestExplainIsTrue(t *testing.T) {
 	control(t, "http://127.0.0.1:8888")
 	b := newBox(t)
 	compared, yes, problems := explained.Bench{
-		Token: b.token, Marker: w.net.Marker, Project: b.dir,
+		Token: b.Token, Marker: w.net.Marker, Project: b.Dir,
 		Run: func(args ...string) (int, string, string) {
-			r := b.run(args...)
+			r := b.Run(args...)
 			return r.Code, r.Out, r.Err
 		},
-		Hit: func(path string) bool { return asked(path) },
+		Hit: w.net.Asked,
 	}.Measure()
 	for _, err := range problems {
 		t.Error(err)
@@ -33,14 +32,4 @@ func TestExplainIsTrue(t *testing.T) {
 	if compared < 500 || yes < 200 || compared-yes < 200 {
 		t.Errorf("only %d answers were measured, %d of them yes", compared, yes)
 	}
-}
-
-// asked tells whether a far web server was asked for a path.
-func asked(path string) bool {
-	for _, h := range w.net.Hits(path) {
-		if h.Net == "http" && strings.TrimPrefix(h.Path, "/") == path {
-			return true
-		}
-	}
-	return false
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"ai-sandbox/tests/e2e/drive"
+
 	"ai-sandbox/policy"
 )
 
@@ -18,52 +20,52 @@ import (
 func TestNamedGate(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	name := b.token
-	t.Cleanup(func() { b.run("gate", "down", name) })
-	r := b.ok("gate", "up", name, "--allow", b.host("ok.test"))
+	name := b.Token
+	t.Cleanup(func() { b.Run("gate", "down", name) })
+	r := b.OK("gate", "up", name, "--allow", b.Host("ok.test"))
 	addr := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(r.Out)
 	if addr == "" || !strings.HasPrefix(r.Out, name+" ") {
 		t.Fatalf("%s", r)
 	}
-	if r := b.run("gate", "up", name); r.Code != 1 || !strings.Contains(r.Err, "is up already") {
+	if r := b.Run("gate", "up", name); r.Code != 1 || !strings.Contains(r.Err, "is up already") {
 		t.Errorf("twice: %s", r)
 	}
-	if r := b.ok("gate", "ls"); !regexp.MustCompile(`(?m)^` + name + ` +up +` + addr + ` +` + regexp.QuoteMeta(b.host("ok.test")) + `$`).MatchString(r.Out) {
+	if r := b.OK("gate", "ls"); !regexp.MustCompile(`(?m)^` + name + ` +up +` + addr + ` +` + regexp.QuoteMeta(b.Host("ok.test")) + `$`).MatchString(r.Out) {
 		t.Errorf("%s", r)
 	}
 	for range 2 { // it outlives the session
-		r = b.ok("--gate", name, "--", "sh", "-c", `echo "via ${http_proxy##*:}"; `+curl+"https://"+b.host("ok.test")+"/; "+curl+"https://"+b.host("no.test")+"/; true")
+		r = b.OK("--gate", name, "--", "sh", "-c", `echo "via ${http_proxy##*:}"; `+curl+"https://"+b.Host("ok.test")+"/; "+curl+"https://"+b.Host("no.test")+"/; true")
 		if !strings.Contains(r.Out, "via "+addr[len("127.0.0.1:"):]+"\n") || !strings.Contains(r.Out, w.net.Marker) || !strings.Contains(r.Out, "\n000 403\n") {
 			t.Errorf("%s", r)
 		}
-		if !strings.Contains(r.Err, "refused by gate "+name) || !strings.Contains(r.Err, b.host("no.test")+", port 443, once; to let it through, make that gate anew with --allow "+b.host("no.test")) {
+		if !strings.Contains(r.Err, "refused by gate "+name) || !strings.Contains(r.Err, b.Host("no.test")+", port 443, once; to let it through, make that gate anew with --allow "+b.Host("no.test")) {
 			t.Errorf("what the gate refused is not named: %s", r)
 		}
 	}
-	unseen(t, b.host("no.test"))
+	unseen(t, b.Host("no.test"))
 	// Its list was fixed when it was made.
-	if r := b.run("--gate", name, "--allow", b.host("no.test"), "--", "true"); r.Code != 125 || !strings.Contains(r.Err, "fixed when it was made") {
+	if r := b.Run("--gate", name, "--allow", b.Host("no.test"), "--", "true"); r.Code != 125 || !strings.Contains(r.Err, "fixed when it was made") {
 		t.Errorf("%s", r)
 	}
-	if r := b.ok("--gate", name, "--print-policy", "--", "true"); !strings.Contains(r.Out, b.host("ok.test")) {
+	if r := b.OK("--gate", name, "--print-policy", "--", "true"); !strings.Contains(r.Out, b.Host("ok.test")) {
 		t.Errorf("the policy does not show the gate's list: %s", r)
 	}
 	// "clean" leaves it alone.
-	b.ok("clean")
-	if r := b.ok("gate", "ls"); !strings.Contains(r.Out, name+" ") {
+	b.OK("clean")
+	if r := b.OK("gate", "ls"); !strings.Contains(r.Out, name+" ") {
 		t.Errorf("clean took the gate: %s", r)
 	}
-	b.ok("gate", "down", name)
-	if r := b.run("--gate", name, "--", "true"); r.Code != 125 || !strings.Contains(r.Err, "no such gate") {
+	b.OK("gate", "down", name)
+	if r := b.Run("--gate", name, "--", "true"); r.Code != 125 || !strings.Contains(r.Err, "no such gate") {
 		t.Errorf("%s", r)
 	}
-	if r := b.ok("gate", "ls"); strings.Contains(r.Out, name) {
+	if r := b.OK("gate", "ls"); strings.Contains(r.Out, name) {
 		t.Errorf("%s", r)
 	}
-	if r := b.run("gate", "down", name); r.Code != 1 {
+	if r := b.Run("gate", "down", name); r.Code != 1 {
 		t.Errorf("%s", r)
 	}
-	if out := output(t, "podman", "ps", "-a", "--format", "{{.Names}}"); strings.Contains(out, name) {
+	if out := drive.Output(t, "podman", "ps", "-a", "--format", "{{.Names}}"); strings.Contains(out, name) {
 		t.Errorf("left behind: %s", out)
 	}
 }
@@ -73,19 +75,19 @@ func TestNamedGate(t *testing.T) {
 func TestNamedGateDies(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	name := b.token
-	t.Cleanup(func() { b.run("gate", "down", name) })
-	b.ok("gate", "up", name, "--allow", b.host("ok.test"))
-	output(t, "podman", "kill", "aisb-gate-"+name)
-	if r := b.ok("gate", "ls"); !regexp.MustCompile(`(?m)^` + name + ` +down `).MatchString(r.Out) {
+	name := b.Token
+	t.Cleanup(func() { b.Run("gate", "down", name) })
+	b.OK("gate", "up", name, "--allow", b.Host("ok.test"))
+	drive.Output(t, "podman", "kill", "aisb-gate-"+name)
+	if r := b.OK("gate", "ls"); !regexp.MustCompile(`(?m)^` + name + ` +down `).MatchString(r.Out) {
 		t.Errorf("%s", r)
 	}
-	if r := b.run("--gate", name, "--", "true"); r.Code != 125 || !strings.Contains(r.Err, name) {
+	if r := b.Run("--gate", name, "--", "true"); r.Code != 125 || !strings.Contains(r.Err, name) {
 		t.Errorf("%s", r)
 	}
-	b.run("gate", "down", name)
-	b.ok("gate", "up", name, "--allow", b.host("ok.test"))
-	b.ok("--gate", name, "--", "curl", "-sS", "http://"+b.host("ok.test")+"/")
+	b.Run("gate", "down", name)
+	b.OK("gate", "up", name, "--allow", b.Host("ok.test"))
+	b.OK("--gate", name, "--", "curl", "-sS", "http://"+b.Host("ok.test")+"/")
 }
 
 // Sessions side by side in one project do not meet: none sees another's
@@ -94,7 +96,7 @@ func TestSideBySide(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	const sessions = 4
-	var all []*live
+	var all []*drive.Live
 	for i := range sessions {
 		// Each is up, and all are, before any looks at the others.
 		script := fmt.Sprintf(`echo mine-%[1]d >$HOME/mine-%[1]d; echo mine-%[1]d >/tmp/mine-%[1]d; echo mine-%[1]d >/dev/shm/mine-%[1]d
@@ -107,32 +109,32 @@ ls $HOME /tmp /dev/shm | grep '^mine-' | sort -u
 for i in 0 1 2 3; do ./probe tcp 127.0.0.1:$((8200 + i)) | grep ' open ' | cut -d' ' -f2; done
 for p in 0 1 2 3; do ./probe tcp %[3]s:$(cat port-$p) | grep -q ' open ' && echo "gate-$p"; done
 for i in 0 1 2 3; do curl -sS -o /dev/null -w "host-$i %%{http_code}\n" http://h$i.%[4]s/; done
-read end`, i, 8200+i, policy.GateAddr, b.host("ok.test"))
-		all = append(all, b.start(t, "--ephemeral-home", "--allow", fmt.Sprintf("h%d.%s", i, b.host("ok.test")), "--", "bash", "-c", script))
+read end`, i, 8200+i, policy.GateAddr, b.Host("ok.test"))
+		all = append(all, b.Start(t, "--ephemeral-home", "--allow", fmt.Sprintf("h%d.%s", i, b.Host("ok.test")), "--", "bash", "-c", script))
 	}
 	for i := range sessions {
-		b.file(t, fmt.Sprintf("port-%d", i))
+		b.File(t, fmt.Sprintf("port-%d", i))
 	}
 	for _, l := range all {
-		if _, err := io.WriteString(l.in, "go\n"); err != nil {
+		if _, err := io.WriteString(l.In, "go\n"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i := range all {
 		// They stay until all have looked.
-		last := fmt.Sprintf("h%d.%s", i, b.host("ok.test"))
-		eventually(t, time.Minute, "the request of session "+strconv.Itoa(i), func() bool { return reached(last) })
+		last := fmt.Sprintf("h%d.%s", i, b.Host("ok.test"))
+		drive.Eventually(t, time.Minute, "the request of session "+strconv.Itoa(i), func() bool { return w.net.Reached(last) })
 	}
 	for i, l := range all {
 		want := fmt.Sprintf("marker-%[1]d\nmine-%[1]d\n127.0.0.1:%[2]d\ngate-%[1]d\n", i, 8200+i)
 		for j := range sessions {
 			want += fmt.Sprintf("host-%d %s\n", j, map[bool]string{true: "200", false: "403"}[i == j])
 		}
-		if _, err := io.WriteString(l.in, "end\n"); err != nil {
+		if _, err := io.WriteString(l.In, "end\n"); err != nil {
 			t.Error(err)
 		}
-		l.in.Close()
-		if r := l.wait(runTime); r.Code != 0 || r.Out != want {
+		l.In.Close()
+		if r := l.Wait(drive.RunTime); r.Code != 0 || r.Out != want {
 			t.Errorf("session %d: want only its own:\n%s\n%s", i, want, r)
 		}
 	}

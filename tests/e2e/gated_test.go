@@ -14,17 +14,14 @@ import (
 	"strings"
 	"testing"
 
+	"ai-sandbox/tests/e2e/drive"
+
 	"ai-sandbox/policy"
 	"ai-sandbox/tests/e2e/internet"
 )
 
 // curl prints the status of the far answer or of the refused CONNECT.
 const curl = `curl -sS --max-time 20 -w '\n%{http_code} %{http_connect}\n' `
-
-// reached tells whether a far server answered a request for host.
-func reached(host string) bool {
-	return slices.ContainsFunc(w.net.Hits(host), func(h internet.Hit) bool { return h.Net == "http" })
-}
 
 // unseen fails when anything of token got out, in a connection or a lookup.
 func unseen(t *testing.T, token string) {
@@ -42,12 +39,12 @@ func TestAllowedHost(t *testing.T) {
 	for _, scheme := range []string{"https", "http"} {
 		t.Run(scheme, func(t *testing.T) {
 			b := newBox(t)
-			r := b.ok(b.gated("sh", "-c", curl+scheme+"://"+b.host("ok.test")+"/hello")...)
-			if !strings.Contains(r.Out, w.net.Marker+" "+b.host("ok.test")) || !strings.Contains(r.Out, "\n200 ") {
+			r := b.OK(b.Gated("sh", "-c", curl+scheme+"://"+b.Host("ok.test")+"/hello")...)
+			if !strings.Contains(r.Out, w.net.Marker+" "+b.Host("ok.test")) || !strings.Contains(r.Out, "\n200 ") {
 				t.Errorf("no answer: %s", r)
 			}
-			hits := w.net.Hits(b.token)
-			if !reached(b.host("ok.test")) {
+			hits := w.net.Hits(b.Token)
+			if !w.net.Reached(b.Host("ok.test")) {
 				t.Fatalf("the far server saw %+v", hits)
 			}
 			for _, h := range hits {
@@ -55,7 +52,7 @@ func TestAllowedHost(t *testing.T) {
 					t.Errorf("the far server is told about the gate: %+v", h)
 				}
 			}
-			if len(w.net.Queries(b.host("ok.test"))) == 0 {
+			if len(w.net.Queries(b.Host("ok.test"))) == 0 {
 				t.Error("the DNS server saw no question, so its silence elsewhere would say nothing")
 			}
 		})
@@ -66,11 +63,11 @@ func TestRefusedHost(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	control(t, "http://"+internet.Refused) // it would answer
-	no := b.host("no.test")
-	script := curl + "https://" + b.host("ok.test") + "/\n" +
-		curl + "https://" + no + "/\n" + curl + "http://" + no + "/\n" + curl + "http://" + internet.Refused + "/" + b.token + "\n" +
-		curl + "https://" + internet.Refused + "/" + b.token + "\ntrue"
-	r := b.ok(b.gated("sh", "-c", script)...)
+	no := b.Host("no.test")
+	script := curl + "https://" + b.Host("ok.test") + "/\n" +
+		curl + "https://" + no + "/\n" + curl + "http://" + no + "/\n" + curl + "http://" + internet.Refused + "/" + b.Token + "\n" +
+		curl + "https://" + internet.Refused + "/" + b.Token + "\ntrue"
+	r := b.OK(b.Gated("sh", "-c", script)...)
 	if !strings.Contains(r.Out, w.net.Marker) {
 		t.Fatalf("the positive control failed: %s", r)
 	}
@@ -82,7 +79,7 @@ func TestRefusedHost(t *testing.T) {
 		t.Errorf("%d of 2 plain requests were answered 403: %s", n, r)
 	}
 	unseen(t, no)
-	for _, h := range w.net.Hits(b.token) {
+	for _, h := range w.net.Hits(b.Token) {
 		if !strings.Contains(h.Host+h.SNI, "ok.test") {
 			t.Errorf("a refused request reached a server: %+v", h)
 		}
@@ -97,23 +94,23 @@ func TestRefusedHost(t *testing.T) {
 func TestRefusedHostIsNamed(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	host := "other." + b.host("ok.test")
-	file := filepath.Join(b.dir, "..", filepath.Base(b.dir)+".json")
+	host := "other." + b.Host("ok.test")
+	file := filepath.Join(b.Dir, "..", filepath.Base(b.Dir)+".json")
 	t.Cleanup(func() { os.Remove(file) })
 	get := "curl -sS -o /dev/null https://" + host + "/; "
-	r := b.ok(append([]string{"--report", file}, b.gated("sh", "-c", get+get+get+"true")...)...)
+	r := b.OK(append([]string{"--report", file}, b.Gated("sh", "-c", get+get+get+"true")...)...)
 	flag := regexp.MustCompile(`--allow ([^\s)]+)`).FindStringSubmatch(r.Err)
 	named := regexp.MustCompile(`(?m)^.*\brefused: `+regexp.QuoteMeta(host)+`\b.*$`).FindAllString(r.Err, -1)
 	if len(named) != 1 || !strings.Contains(named[0], " 3 times") || flag == nil || !strings.Contains(named[0], flag[0]) {
 		t.Fatalf("the refused host is not named once with its count and its flag: %q: %s", named, r)
 	}
-	rep := readReport(t, file)
+	rep := drive.ReadReport(t, file)
 	if len(rep.Refused) != 1 || rep.Refused[0]["host"] != host || rep.Refused[0]["count"] != 3.0 || rep.Refused[0]["allow_flag"] != flag[0] {
 		t.Errorf("report: %+v, want %s three times, and %s", rep, host, flag[0])
 	}
 	unseen(t, host)
-	r = b.ok("--allow", flag[1], "--", "sh", "-c", curl+"https://"+host+"/")
-	if !strings.Contains(r.Out, w.net.Marker) || !reached(host) {
+	r = b.OK("--allow", flag[1], "--", "sh", "-c", curl+"https://"+host+"/")
+	if !strings.Contains(r.Out, w.net.Marker) || !w.net.Reached(host) {
 		t.Errorf("--allow %s does not let it through: %s", flag[1], r)
 	}
 }
@@ -124,36 +121,36 @@ func TestNameThatLeadsInside(t *testing.T) {
 	control(t, "http://"+internet.Metadata)
 	control(t, "http://127.0.0.1:8888")
 	b := newBox(t)
-	args := []string{"--allow", b.host("ok.test")}
-	script := curl + "http://" + b.host("ok.test") + "/\n"
+	args := []string{"--allow", b.Host("ok.test")}
+	script := curl + "http://" + b.Host("ok.test") + "/\n"
 	zones := []string{"private.test", "meta.test", "loop.test", "map.test", "loop6.test", "ula.test", "shared.test"}
 	for _, zone := range zones {
-		args = append(args, "--allow", b.host(zone), "--allow", b.host(zone)+":8888")
-		script += curl + "http://" + b.host(zone) + "/\n" + curl + "https://" + b.host(zone) + "/\n" + curl + "http://" + b.host(zone) + ":8888/\n"
+		args = append(args, "--allow", b.Host(zone), "--allow", b.Host(zone)+":8888")
+		script += curl + "http://" + b.Host(zone) + "/\n" + curl + "https://" + b.Host(zone) + "/\n" + curl + "http://" + b.Host(zone) + ":8888/\n"
 	}
-	r := b.ok(append(args, "--", "sh", "-c", script+"true")...)
+	r := b.OK(append(args, "--", "sh", "-c", script+"true")...)
 	if strings.Count(r.Out, w.net.Marker) != 1 {
 		t.Errorf("want the marker once, from the control: %s", r)
 	}
 	if n := strings.Count(r.Out, "\n000 403\n") + strings.Count(r.Out, "\n403 000\n"); n != 3*len(zones) {
 		t.Errorf("%d of %d requests were answered 403: %s", n, 3*len(zones), r)
 	}
-	for _, h := range w.net.Hits(b.token) {
-		if h.Host != b.host("ok.test") {
+	for _, h := range w.net.Hits(b.Token) {
+		if h.Host != b.Host("ok.test") {
 			t.Errorf("reached: %+v", h)
 		}
 	}
 	// It is the address that decides: the same name passes when the user says so.
-	r = b.ok("--allow-private", b.host("private.test"), "--", "sh", "-c", curl+"http://"+b.host("private.test")+"/control")
+	r = b.OK("--allow-private", b.Host("private.test"), "--", "sh", "-c", curl+"http://"+b.Host("private.test")+"/control")
 	if !strings.Contains(r.Out, w.net.Marker) {
 		t.Errorf("--allow-private lets nothing through: %s", r)
 	}
 	// ... but not to the metadata service, whose address has to be spelled out.
-	r = b.ok("--allow-private", b.host("meta.test"), "--", "sh", "-c", curl+"http://"+b.host("meta.test")+"/")
+	r = b.OK("--allow-private", b.Host("meta.test"), "--", "sh", "-c", curl+"http://"+b.Host("meta.test")+"/")
 	if strings.Contains(r.Out, w.net.Marker) {
 		t.Errorf("--allow-private of a name opens link-local addresses: %s", r)
 	}
-	r = b.ok("--allow-private", internet.Metadata, "--", "sh", "-c", curl+"http://"+internet.Metadata+"/control")
+	r = b.OK("--allow-private", internet.Metadata, "--", "sh", "-c", curl+"http://"+internet.Metadata+"/control")
 	if !strings.Contains(r.Out, w.net.Marker) {
 		t.Errorf("a spelled out link-local address is refused: %s", r)
 	}
@@ -163,11 +160,11 @@ func TestNameThatLeadsInside(t *testing.T) {
 func TestForgedSNI(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	ok, no := b.host("ok.test"), b.host("no.test")
+	ok, no := b.Host("ok.test"), b.Host("no.test")
 	hello := func(name string) string {
 		return "timeout 20 openssl s_client -proxy ${https_proxy#http://} -connect " + ok + ":443 -servername " + name + " -verify_quiet -brief </dev/null 2>&1; echo"
 	}
-	r := b.ok(b.gated("sh", "-c", hello(ok)+" honest; "+hello(no)+" forged")...)
+	r := b.OK(b.Gated("sh", "-c", hello(ok)+" honest; "+hello(no)+" forged")...)
 	honest, forged, _ := strings.Cut(r.Out, "honest")
 	if !strings.Contains(honest, "CONNECTION ESTABLISHED") {
 		t.Fatalf("the positive control failed: %s", r)
@@ -224,19 +221,19 @@ func TestDirectConnection(t *testing.T) {
 	// There has to be a way to all of them, or nothing would have been refused.
 	routes := "cat /proc/net/route /proc/net/ipv6_route; "
 	script := routes + strings.Join(tcp, " ") + "; " + strings.Join(udp, " ") + "; " +
-		"./probe dns " + b.host("ok.test") + " 169.254.1.1:53 " + internet.DNS + ":53; " +
-		"./probe fetch-direct http://" + internet.Allowed + "/" + b.token + "; " +
-		"curl -sS --noproxy '*' --max-time 5 http://" + internet.Allowed + "/" + b.token + "; " +
-		"curl -sS --noproxy '*' --max-time 5 http://" + b.host("ok.test") + "/; " +
-		"getent hosts " + b.host("ok.test") + " && echo RESOLVED; " +
+		"./probe dns " + b.Host("ok.test") + " 169.254.1.1:53 " + internet.DNS + ":53; " +
+		"./probe fetch-direct http://" + internet.Allowed + "/" + b.Token + "; " +
+		"curl -sS --noproxy '*' --max-time 5 http://" + internet.Allowed + "/" + b.Token + "; " +
+		"curl -sS --noproxy '*' --max-time 5 http://" + b.Host("ok.test") + "/; " +
+		"getent hosts " + b.Host("ok.test") + " && echo RESOLVED; " +
 		"ping -c1 -W1 " + internet.Allowed + " && echo PINGED; true"
-	r := b.ok(b.gated("sh", "-c", script)...)
+	r := b.OK(b.Gated("sh", "-c", script)...)
 	for _, s := range slices.Concat(servers, datagrams) {
 		if s.Count() != 0 {
 			t.Errorf("%s was reached %d times", s.Addr, s.Count())
 		}
 	}
-	unseen(t, b.token)
+	unseen(t, b.Token)
 	if strings.Contains(r.Out, w.net.Marker) || strings.Contains(r.Out, " open ") || strings.Contains(r.Out, "RESOLVED") || strings.Contains(r.Out, "PINGED") {
 		t.Errorf("something answered: %s", r)
 	}
@@ -280,7 +277,7 @@ func TestHostLoopbackSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	r := b.ok(b.gated("sh", "-c", `echo "gate ${http_proxy##*:}"; ./probe sweep `+policy.GateAddr)...)
+	r := b.OK(b.Gated("sh", "-c", `echo "gate ${http_proxy##*:}"; ./probe sweep `+policy.GateAddr)...)
 	gate := regexp.MustCompile(`gate (\d+)`).FindStringSubmatch(r.Out)
 	open := regexp.MustCompile(`(?m)^open (\d+)$`).FindAllStringSubmatch(r.Out, -1)
 	if gate == nil || len(open) != 1 || open[0][1] != gate[1] {
@@ -293,9 +290,9 @@ func TestHostLoopbackSweep(t *testing.T) {
 		t.Errorf("the marker server on the host's loopback was reached")
 	}
 	// The positive control: a bare container with the same pasta option gets there.
-	image := strings.TrimSpace(output(t, "podman", "images", "--format", "{{.Id}}", "--filter", "reference=localhost/ai-sandbox", "--noheading"))
+	image := strings.TrimSpace(drive.Output(t, "podman", "images", "--format", "{{.Id}}", "--filter", "reference=localhost/ai-sandbox", "--noheading"))
 	image, _, _ = strings.Cut(image, "\n")
-	out := output(t, "podman", "run", "--rm", "--network=pasta:--map-host-loopback,"+policy.GateAddr, "--http-proxy=false", image,
+	out := drive.Output(t, "podman", "run", "--rm", "--network=pasta:--map-host-loopback,"+policy.GateAddr, "--http-proxy=false", image,
 		"curl", "-sS", "--max-time", "10", fmt.Sprintf("http://%s:%d/", policy.GateAddr, portOf(t, l.Addr)))
 	if !strings.Contains(out, w.net.Marker) {
 		t.Errorf("the positive control failed: %s", out)
@@ -307,18 +304,18 @@ func TestOtherSessionsGate(t *testing.T) {
 	t.Parallel()
 	a, b := newBox(t), newBox(t)
 	// B's session, with a wider list, stays up until its input ends.
-	stop := b.background(t, "--allow", ".ok.test", "--", "sh", "-c", `echo "${http_proxy##*:}" >port; cat`)
+	_, stop := b.Background(t, "--allow", ".ok.test", "--", "sh", "-c", `echo "${http_proxy##*:}" >port; cat`)
 	defer stop()
-	port := b.file(t, "port")
-	host := b.host("ok.test") // on B's list alone
+	port := b.File(t, "port")
+	host := b.Host("ok.test") // on B's list alone
 	get := "curl -sS --max-time 5 -x http://" + policy.GateAddr + ":" + port + " --noproxy '' http://" + host + "/"
-	r := a.ok(a.gated("sh", "-c", get+"; "+curl+"http://"+a.host("ok.test")+"/")...)
-	if strings.Contains(r.Out, w.net.Marker+" "+host) || !strings.Contains(r.Out, w.net.Marker+" "+a.host("ok.test")) {
+	r := a.OK(a.Gated("sh", "-c", get+"; "+curl+"http://"+a.Host("ok.test")+"/")...)
+	if strings.Contains(r.Out, w.net.Marker+" "+host) || !strings.Contains(r.Out, w.net.Marker+" "+a.Host("ok.test")) {
 		t.Errorf("want only A's own gate to answer: %s", r)
 	}
 	unseen(t, host)
 	// The positive control: outside, where no ruleset is, B's gate answers.
-	out := output(t, "curl", "-sS", "--max-time", "10", "-x", "http://127.0.0.1:"+port, "--noproxy", "", "http://"+host+"/")
+	out := drive.Output(t, "curl", "-sS", "--max-time", "10", "-x", "http://127.0.0.1:"+port, "--noproxy", "", "http://"+host+"/")
 	if !strings.Contains(out, w.net.Marker) {
 		t.Errorf("the positive control failed: %s", out)
 	}
@@ -327,7 +324,7 @@ func TestOtherSessionsGate(t *testing.T) {
 func TestNetNone(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	r := b.ok("--net", "none", "--", "sh", "-c", "env | grep -i proxy; ./probe tcp "+internet.Allowed+":80 "+policy.GateAddr+":8888; "+
+	r := b.OK("--net", "none", "--", "sh", "-c", "env | grep -i proxy; ./probe tcp "+internet.Allowed+":80 "+policy.GateAddr+":8888; "+
 		"python3 -m http.server 8000 --bind 127.0.0.1 >/dev/null 2>&1 & sleep 1; ./probe tcp 127.0.0.1:8000")
 	if strings.Count(r.Out, " open ") != 1 || !regexp.MustCompile(`tcp 127.0.0.1:8000 open`).MatchString(r.Out) {
 		t.Errorf("want only the sandbox's own loopback: %s", r)
@@ -341,11 +338,11 @@ func TestNetNone(t *testing.T) {
 func TestEmptyAllowlist(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	r := b.ok("--", "sh", "-c", curl+"https://"+b.host("ok.test")+"/; true")
+	r := b.OK("--", "sh", "-c", curl+"https://"+b.Host("ok.test")+"/; true")
 	if !strings.Contains(r.Out, "\n000 403\n") || !strings.Contains(r.Err, "allowlist is empty") {
 		t.Errorf("%s", r)
 	}
-	unseen(t, b.token)
+	unseen(t, b.Token)
 }
 
 // The gate's cache manager answers nobody, and nothing is cached.
@@ -357,14 +354,14 @@ func TestGateManager(t *testing.T) {
 		fmt.Fprintf(&script, "curl -sS --max-time 5 --noproxy '*' -w '\\n%%{http_code}\\n' $http_proxy/squid-internal-mgr/%s; ", path)
 		fmt.Fprintf(&script, "curl -sS --max-time 5 -w '\\n%%{http_code}\\n' $http_proxy/squid-internal-mgr/%s; ", path)
 	}
-	r := b.ok(b.gated("sh", "-c", script.String()+"true")...)
+	r := b.OK(b.Gated("sh", "-c", script.String()+"true")...)
 	if strings.Contains(r.Out, "\n200\n") || strings.Count(r.Out, "\n403\n")+strings.Count(r.Out, "\n400\n")+strings.Count(r.Out, "\n404\n") != 6 {
 		t.Errorf("%s", r)
 	}
-	url := "http://" + b.host("ok.test") + "/cached"
-	b.ok(b.gated("sh", "-c", curl+url+"; "+curl+url)...)
+	url := "http://" + b.Host("ok.test") + "/cached"
+	b.OK(b.Gated("sh", "-c", curl+url+"; "+curl+url)...)
 	n := 0
-	for _, h := range w.net.Hits(b.token) {
+	for _, h := range w.net.Hits(b.Token) {
 		if h.Net == "http" && h.Path == "/cached" {
 			n++
 		}

@@ -14,12 +14,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ai-sandbox/tests/e2e/drive"
 )
 
 // tagOf is the image's tag, which is known before anything is built.
-func tagOf(t *testing.T, b *box) string {
+func tagOf(t *testing.T, b *drive.Box) string {
 	t.Helper()
-	tag := regexp.MustCompile(`localhost/ai-sandbox:[0-9a-f]{12}`).FindString(b.ok("--print-policy=json", "--", "true").Out)
+	tag := regexp.MustCompile(`localhost/ai-sandbox:[0-9a-f]{12}`).FindString(b.OK("--print-policy=json", "--", "true").Out)
 	if tag == "" {
 		t.Fatal("the policy names no image")
 	}
@@ -35,7 +37,7 @@ func TestTagIsContent(t *testing.T) {
 		t.Fatalf("%s and %s", first, again)
 	}
 	seen := map[string]string{first: "nothing"}
-	differs := func(what string, b *box) {
+	differs := func(what string, b *drive.Box) {
 		t.Helper()
 		tag := tagOf(t, b)
 		if was, ok := seen[tag]; ok {
@@ -53,7 +55,7 @@ func TestTagIsContent(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := newBox(t)
-	other.env = []string{"AISB_CA_FILE=" + fewer}
+	other.Env = []string{"AISB_CA_FILE=" + fewer}
 	differs("the CA file", other)
 	// Of another version of Node the checksum is remembered from its first use.
 	cache := t.TempDir()
@@ -67,14 +69,14 @@ func TestTagIsContent(t *testing.T) {
 			t.Fatal(err)
 		}
 		other = newBox(t)
-		other.env = []string{"AISB_NODE_VERSION=22.22.0", "XDG_CACHE_HOME=" + cache}
+		other.Env = []string{"AISB_NODE_VERSION=22.22.0", "XDG_CACHE_HOME=" + cache}
 		differs("the tarball of Node "+sum[:2], other)
 	}
 	other = newBox(t)
-	other.env = []string{"AISB_BASE=127.0.0.1:5000/debian@sha256:" + strings.Repeat("ab", 32)}
+	other.Env = []string{"AISB_BASE=127.0.0.1:5000/debian@sha256:" + strings.Repeat("ab", 32)}
 	differs("the base's digest", other)
 	other = newBox(t)
-	other.bin = filepath.Join(w.bin, "ai-sandbox-testhook")
+	other.Bin = filepath.Join(w.bin, "ai-sandbox-testhook")
 	differs("the entrypoint", other)
 	// The package list, the harness and the Containerfile: unit tests of
 	// package image, which can change them.
@@ -83,8 +85,8 @@ func TestTagIsContent(t *testing.T) {
 // A warm start touches no network and builds nothing.
 func TestWarmStart(t *testing.T) {
 	b := newBox(t)
-	b.ok("--net", "none", "--", "true")
-	images := output(t, "podman", "images", "-aq", "--no-trunc")
+	b.OK("--net", "none", "--", "true")
+	images := drive.Output(t, "podman", "images", "-aq", "--no-trunc")
 	asked, hits := len(w.net.Queries("")), len(w.net.Hits(""))
 	// With another registry, mirror and proxy than there are.
 	var stopped []process
@@ -107,9 +109,9 @@ func TestWarmStart(t *testing.T) {
 		}
 	}()
 	start := time.Now()
-	r := b.ok("--net", "none", "--", "true")
-	b.ok("--", "true")
-	b.ok("build")
+	r := b.OK("--net", "none", "--", "true")
+	b.OK("--", "true")
+	b.OK("build")
 	if strings.Contains(r.Err, "step") {
 		t.Errorf("a warm start builds: %s", r)
 	}
@@ -120,7 +122,7 @@ func TestWarmStart(t *testing.T) {
 	if n := len(w.net.Hits("")); n != hits {
 		t.Errorf("servers were reached: %+v", w.net.Hits("")[hits:])
 	}
-	if now := output(t, "podman", "images", "-aq", "--no-trunc"); now != images {
+	if now := drive.Output(t, "podman", "images", "-aq", "--no-trunc"); now != images {
 		t.Errorf("images changed: %s\n%s", images, now)
 	}
 }
@@ -129,28 +131,28 @@ func TestWarmStart(t *testing.T) {
 func TestTagSquatting(t *testing.T) {
 	b := newBox(t)
 	tag := tagOf(t, b)
-	honest := strings.TrimSpace(output(t, "podman", "image", "inspect", "--format", "{{.Id}}", tag))
+	honest := strings.TrimSpace(drive.Output(t, "podman", "image", "inspect", "--format", "{{.Id}}", tag))
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "Containerfile"), []byte("FROM "+honest+"\nRUN echo squatted >/etc/squatted\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	squatter := strings.TrimSpace(output(t, "podman", "build", "-q", "--pull=never", "-t", tag, dir))
+	squatter := strings.TrimSpace(drive.Output(t, "podman", "build", "-q", "--pull=never", "-t", tag, dir))
 	t.Cleanup(func() {
-		output(t, "podman", "tag", honest, tag)
-		output(t, "podman", "rmi", "-f", squatter)
+		drive.Output(t, "podman", "tag", honest, tag)
+		drive.Output(t, "podman", "rmi", "-f", squatter)
 	})
-	r := b.run("--net", "none", "--", "sh", "-c", "cat /etc/squatted; true")
+	r := b.Run("--net", "none", "--", "sh", "-c", "cat /etc/squatted; true")
 	if strings.Contains(r.Out, "squatted") {
 		t.Fatalf("the squatter's image ran: %s", r)
 	}
 	// The positive control: the name does lead to the squatter.
-	if out := output(t, "podman", "run", "--rm", "--network=none", tag, "cat", "/etc/squatted"); !strings.Contains(out, "squatted") {
+	if out := drive.Output(t, "podman", "run", "--rm", "--network=none", tag, "cat", "/etc/squatted"); !strings.Contains(out, "squatted") {
 		t.Errorf("the positive control failed: %s", out)
 	}
 	// Without a record, too: nothing vouches for the image but its name.
-	b.env = []string{"XDG_STATE_HOME=" + filepath.Join(w.home, "e2e", "state-"+b.token)}
-	t.Cleanup(func() { removeAll(t, filepath.Join(w.home, "e2e", "state-"+b.token)) })
-	r = b.run("--net", "none", "--", "sh", "-c", "cat /etc/squatted; true")
+	b.Env = []string{"XDG_STATE_HOME=" + filepath.Join(w.home, "e2e", "state-"+b.Token)}
+	t.Cleanup(func() { removeAll(t, filepath.Join(w.home, "e2e", "state-"+b.Token)) })
+	r = b.Run("--net", "none", "--", "sh", "-c", "cat /etc/squatted; true")
 	if strings.Contains(r.Out, "squatted") {
 		t.Fatalf("the squatter's image ran: %s", r)
 	}
@@ -181,11 +183,11 @@ func TestReproducibleBuild(t *testing.T) {
 		}
 	}
 	env := []string{"HOME=" + other, "XDG_RUNTIME_DIR=" + runtime, "XDG_STATE_HOME=" + other + "/state", "XDG_CACHE_HOME=" + other + "/cache", "XDG_CONFIG_HOME=" + other + "/config", "XDG_DATA_HOME=" + other + "/data"}
-	b.env = env
-	if r := b.run("build"); r.Code != 0 {
+	b.Env = env
+	if r := b.Run("build"); r.Code != 0 {
 		t.Fatalf("%s", r)
 	}
-	b.env = nil
+	b.Env = nil
 	for _, e := range [][]string{nil, env} {
 		cmd := exec.Command("sh", "-c", `set -e; id=$(podman create --network=none `+tag+` true); podman export "$id"; podman rm "$id" >/dev/null`)
 		cmd.Env = append(os.Environ(), e...)
@@ -229,15 +231,15 @@ func minus(a, b []string) []string {
 func TestRebuild(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	state := filepath.Join(w.home, "e2e", "state-"+b.token)
-	b.env = []string{"XDG_STATE_HOME=" + state}
+	state := filepath.Join(w.home, "e2e", "state-"+b.Token)
+	b.Env = []string{"XDG_STATE_HOME=" + state}
 	t.Cleanup(func() { removeAll(t, state) })
 	tag := tagOf(t, b)
 	// build returns how often each image's log says that a layer was there, and
 	// the layers of the sandbox's image.
 	build := func(args ...string) (cached map[string]int, layers []string) {
 		t.Helper()
-		r := b.ok(append([]string{"build"}, args...)...)
+		r := b.OK(append([]string{"build"}, args...)...)
 		if !strings.Contains(r.Out, tag) {
 			t.Fatalf("want %s: %s", tag, r)
 		}
@@ -252,7 +254,7 @@ func TestRebuild(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !strings.Contains(string(data), "STEP 1/") {
-				t.Errorf("%s holds no steps: %s", path, tail(string(data)))
+				t.Errorf("%s holds no steps: %s", path, drive.Tail(string(data)))
 			}
 			kind, _, _ := strings.Cut(filepath.Base(path), "-")
 			cached[kind] = strings.Count(string(data), "Using cache")
@@ -261,7 +263,7 @@ func TestRebuild(t *testing.T) {
 		if id == nil {
 			t.Fatal("no record of the image")
 		}
-		return cached, strings.Fields(output(t, "podman", "image", "inspect", "--format", "{{range .RootFS.Layers}}{{.}} {{end}}", id[1]))
+		return cached, strings.Fields(drive.Output(t, "podman", "image", "inspect", "--format", "{{range .RootFS.Layers}}{{.}} {{end}}", id[1]))
 	}
 	// The positive control: with no record but with the layers, they are used.
 	if cached, _ := build(); cached["sandbox"] == 0 || cached["gate"] == 0 {
@@ -274,7 +276,7 @@ func TestRebuild(t *testing.T) {
 	if len(layers) < 2 {
 		t.Errorf("the image has %d layers", len(layers))
 	}
-	b.ok("--net", "none", "--", "true")
+	b.OK("--net", "none", "--", "true")
 }
 
 // readOne reads the one file that a pattern stands for.
@@ -296,20 +298,20 @@ func readOne(t *testing.T, pattern string) string {
 func TestBuildFailureNamesItsLog(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	state := filepath.Join(w.home, "e2e", "state-"+b.token)
+	state := filepath.Join(w.home, "e2e", "state-"+b.Token)
 	t.Cleanup(func() { removeAll(t, state) })
 	// Every "apt-get" of this base fails, after it has said a word.
-	word, ref := "said-"+b.token, "127.0.0.1:5000/broken-"+b.token
+	word, ref := "said-"+b.Token, "127.0.0.1:5000/broken-"+b.Token
 	dir := t.TempDir()
 	containerfile := "FROM " + setting(t, "AISB_BASE") + "\nRUN printf '#!/bin/sh\\necho " + word + "; exit 9\\n' >/usr/bin/apt-get\n"
 	if err := os.WriteFile(filepath.Join(dir, "Containerfile"), []byte(containerfile), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	output(t, "podman", "build", "-q", "-t", ref+":x", dir)
-	t.Cleanup(func() { output(t, "podman", "rmi", "-f", ref+":x") })
-	output(t, "podman", "push", "-q", "--tls-verify=false", ref+":x")
-	b.env = []string{"XDG_STATE_HOME=" + state, "AISB_BASE=" + ref + ":x"}
-	r := b.run("build")
+	drive.Output(t, "podman", "build", "-q", "-t", ref+":x", dir)
+	t.Cleanup(func() { drive.Output(t, "podman", "rmi", "-f", ref+":x") })
+	drive.Output(t, "podman", "push", "-q", "--tls-verify=false", ref+":x")
+	b.Env = []string{"XDG_STATE_HOME=" + state, "AISB_BASE=" + ref + ":x"}
+	r := b.Run("build")
 	failure := regexp.MustCompile(`(?m)^ai-sandbox: error: build localhost/ai-sandbox\S*: step (\d+) of \d+, .* \(its output is in (\S+)\)$`).FindStringSubmatch(r.Err)
 	if r.Code != 1 || failure == nil {
 		t.Fatalf("the failure does not name its step and its log: %s", r)
@@ -322,6 +324,6 @@ func TestBuildFailureNamesItsLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, step, ok := strings.Cut(string(data), "STEP "+failure[1]+"/"); !ok || !strings.Contains(step, "\n"+word+"\n") || !strings.HasPrefix(failure[2], state+"/") {
-		t.Errorf("%s does not hold the output of step %s: %s", failure[2], failure[1], tail(string(data)))
+		t.Errorf("%s does not hold the output of step %s: %s", failure[2], failure[1], drive.Tail(string(data)))
 	}
 }

@@ -11,13 +11,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"ai-sandbox/tests/e2e/drive"
 )
 
 // Every task of every process, PID 1 included, shows the same privileges: none.
 func TestPrivileges(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	r := b.ok(b.gated("sh", "-c", "sleep 60 & node -e 'setTimeout(() => {}, 60000)' & python3 -c 'import time; time.sleep(60)' & sleep 1; ./probe status")...)
+	r := b.OK(b.Gated("sh", "-c", "sleep 60 & node -e 'setTimeout(() => {}, 60000)' & python3 -c 'import time; time.sleep(60)' & sleep 1; ./probe status")...)
 	lines := strings.Split(strings.TrimSpace(r.Out), "\n")
 	first := false
 	for _, line := range lines {
@@ -35,9 +37,9 @@ func TestPrivileges(t *testing.T) {
 		t.Errorf("want PID 1 and all threads of the others: %s", r)
 	}
 	// The positive control: the probe sees privileges where there are some.
-	out := output(t, filepath.Join(w.bin, "probe"), "status")
+	out := drive.Output(t, filepath.Join(w.bin, "probe"), "status")
 	if !regexp.MustCompile(`(?m)Name=probe .* Groups=\d.* CapBnd=0*[1-9a-f].* NoNewPrivs=0 Seccomp=0`).MatchString(out) {
-		t.Errorf("the positive control failed: %s", tail(out))
+		t.Errorf("the positive control failed: %s", drive.Tail(out))
 	}
 }
 
@@ -45,7 +47,7 @@ func TestPrivileges(t *testing.T) {
 func TestKernelSurface(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	r := b.ok(b.gated("sh", "-c", "./probe calls; ./probe ptrace; unshare -Urn true && echo UNSHARED; nft flush ruleset && echo FLUSHED; true")...)
+	r := b.OK(b.Gated("sh", "-c", "./probe calls; ./probe ptrace; unshare -Urn true && echo UNSHARED; nft flush ruleset && echo FLUSHED; true")...)
 	got := map[string]string{}
 	for line := range strings.Lines(r.Out) {
 		if f := strings.Fields(line); len(f) == 2 {
@@ -85,7 +87,7 @@ func TestKernelSurface(t *testing.T) {
 		t.Errorf("%s", r)
 	}
 	// The positive control: in this host the probe can make a user namespace.
-	if out := output(t, filepath.Join(w.bin, "probe"), "calls"); !regexp.MustCompile(`clone-newuser OK`).MatchString(out) || !strings.Contains(out, "io_uring_setup EFAULT") {
+	if out := drive.Output(t, filepath.Join(w.bin, "probe"), "calls"); !regexp.MustCompile(`clone-newuser OK`).MatchString(out) || !strings.Contains(out, "io_uring_setup EFAULT") {
 		t.Errorf("the positive control failed: %s", out)
 	}
 }
@@ -94,7 +96,7 @@ func TestKernelSurface(t *testing.T) {
 func TestDescriptors(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	r := b.ok(b.gated("sh", "-c", "./probe fds; echo --; ls -A /run/aisb | wc -l")...)
+	r := b.OK(b.Gated("sh", "-c", "./probe fds; echo --; ls -A /run/aisb | wc -l")...)
 	for line := range strings.Lines(strings.SplitN(r.Out, "--", 2)[0]) {
 		n, err := strconv.Atoi(strings.Fields(line)[0])
 		if err != nil || n > 2 && !strings.Contains(line, "/proc/") && !strings.Contains(line, "anon_inode:") {
@@ -110,33 +112,33 @@ func TestDescriptors(t *testing.T) {
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	canary := "CANARY" + b.token
+	canary := "CANARY" + b.Token
 	for _, name := range []string{
 		"AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "SSH_AUTH_SOCK", "HTTP_PROXY", "https_proxy", "NO_PROXY", "LD_PRELOAD_X", "FOO_KEY", "NODE_OPTIONS", "PYTHONPATH",
 	} {
-		b.env = append(b.env, name+"="+canary+name)
+		b.Env = append(b.Env, name+"="+canary+name)
 	}
-	multi := "first\n*\nLD_X=/x\nlast " + b.token
-	b.env = append(b.env, "PASSED="+multi)
-	r := b.ok("--env", "PASSED", "--env", "PUBLIC=a b", "--allow", b.host("ok.test"), "--", "sh", "-c", "cat /proc/*/environ | tr '\\0' '\\n'; echo; printf %s \"$PASSED\" >passed; echo \"[$PUBLIC]\"")
+	multi := "first\n*\nLD_X=/x\nlast " + b.Token
+	b.Env = append(b.Env, "PASSED="+multi)
+	r := b.OK("--env", "PASSED", "--env", "PUBLIC=a b", "--allow", b.Host("ok.test"), "--", "sh", "-c", "cat /proc/*/environ | tr '\\0' '\\n'; echo; printf %s \"$PASSED\" >passed; echo \"[$PUBLIC]\"")
 	if strings.Contains(r.Out, canary) {
 		t.Errorf("the caller's environment came in: %s", r)
 	}
-	if !strings.Contains(r.Out, "[a b]") || b.file(t, "passed") != strings.TrimSpace(multi) {
+	if !strings.Contains(r.Out, "[a b]") || b.File(t, "passed") != strings.TrimSpace(multi) {
 		t.Errorf("what was passed is not there: %s", r)
 	}
 	// A variable passed by name is in no printout and in no inspect.
-	r = b.ok("--env", "PASSED", "--print-policy", "--allow", b.host("ok.test"), "--", "true")
-	if strings.Contains(r.Out+r.Err, "last "+b.token) || !strings.Contains(r.Out, "PASSED") {
+	r = b.OK("--env", "PASSED", "--print-policy", "--allow", b.Host("ok.test"), "--", "true")
+	if strings.Contains(r.Out+r.Err, "last "+b.Token) || !strings.Contains(r.Out, "PASSED") {
 		t.Errorf("%s", r)
 	}
-	stop := b.background(t, "--env", "PASSED", "--", "sh", "-c", "echo up >up; cat")
-	b.file(t, "up")
-	secret, id := "last "+b.token, sessionOf(t, b)
+	_, stop := b.Background(t, "--env", "PASSED", "--", "sh", "-c", "echo up >up; cat")
+	b.File(t, "up")
+	secret, id := "last "+b.Token, sessionOf(t, b)
 	for _, name := range []string{"aisb-" + id, "aisb-gate-" + id} {
-		out := output(t, "podman", "inspect", name)
+		out := drive.Output(t, "podman", "inspect", name)
 		if !strings.Contains(out, name) || strings.Contains(out, secret) {
-			t.Errorf("podman inspect shows the value, or nothing: %s", tail(out))
+			t.Errorf("podman inspect shows the value, or nothing: %s", drive.Tail(out))
 		}
 	}
 	// Nor in any argv, nor on the disk: records, podman's database, its logs.
@@ -155,7 +157,7 @@ func TestEnvironment(t *testing.T) {
 	holds := func(what string) (files []string, all int) {
 		// As root of podman's user namespace: files of containers are there, too.
 		script := `for d; do find "$d" -xdev -type f -size -64M ! -path '*/overlay/*/diff/*' -print0; done | tee /tmp/aisb-looked-$$ | xargs -0 grep -laFe "$0"; tr -dc '\0' </tmp/aisb-looked-$$ | wc -c; rm -f /tmp/aisb-looked-$$`
-		out := strings.Fields(output(t, "podman", "unshare", "sh", "-c", script, what,
+		out := strings.Fields(drive.Output(t, "podman", "unshare", "sh", "-c", script, what,
 			filepath.Join(w.home, "e2e", "state"), filepath.Join(w.home, "e2e", "cache"), filepath.Join(w.home, "e2e", "config"),
 			filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "ai-sandbox"), filepath.Join(w.home, ".local/share/containers"), filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "containers")))
 		n, err := strconv.Atoi(out[len(out)-1])
@@ -179,15 +181,15 @@ func TestEnvironment(t *testing.T) {
 func TestFileOwnership(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	if err := os.WriteFile(filepath.Join(b.dir, "before"), []byte("host"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(b.Dir, "before"), []byte("host"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := b.ok(b.gated("sh", "-c", "cat before; pwd; mkdir -p a/b && echo hi >a/b/file && ln -s file a/b/link && chmod 640 before && git init -q g && mkfifo fifo; id -u; touch $HOME/mine; ls -ln $HOME/mine")...)
-	if !strings.HasPrefix(r.Out, "host"+b.dir+"\n") || !strings.Contains(r.Out, "\n1000\n") {
+	r := b.OK(b.Gated("sh", "-c", "cat before; pwd; mkdir -p a/b && echo hi >a/b/file && ln -s file a/b/link && chmod 640 before && git init -q g && mkfifo fifo; id -u; touch $HOME/mine; ls -ln $HOME/mine")...)
+	if !strings.HasPrefix(r.Out, "host"+b.Dir+"\n") || !strings.Contains(r.Out, "\n1000\n") {
 		t.Errorf("%s", r)
 	}
 	n := 0
-	err := filepath.WalkDir(b.dir, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(b.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -213,20 +215,20 @@ func TestWritablePaths(t *testing.T) {
 	b := newBox(t)
 	find := "find / -xdev -not -path '/proc*' -writable -not -type l 2>/dev/null | while read -r f; do mountpoint -q \"$f\" || echo \"$f\"; done | head -20; " +
 		"for d in / /etc /usr /usr/local/bin /opt /var /var/lib /run /run/aisb /sys /proc/sys; do touch $d/aisb-x 2>/dev/null && echo WROTE $d; done; true"
-	r := b.ok(b.gated("sh", "-c", "echo kept >$HOME/kept; "+find)...)
+	r := b.OK(b.Gated("sh", "-c", "echo kept >$HOME/kept; "+find)...)
 	if strings.TrimSpace(r.Out) != "" {
 		t.Errorf("writable beside the policy's paths: %s", r)
 	}
-	r = b.ok(b.gated("cat", "/home/sandbox/kept")...)
+	r = b.OK(b.Gated("cat", "/home/sandbox/kept")...)
 	if r.Out != "kept\n" {
 		t.Errorf("the home was not kept: %s", r)
 	}
-	r = b.run("--ephemeral-home", "--", "cat", "/home/sandbox/kept")
+	r = b.Run("--ephemeral-home", "--", "cat", "/home/sandbox/kept")
 	if r.Code != 1 {
 		t.Errorf("an ephemeral home is not empty: %s", r)
 	}
 	// Another project has another home.
-	r = newBox(t).run("--", "cat", "/home/sandbox/kept")
+	r = newBox(t).Run("--", "cat", "/home/sandbox/kept")
 	if r.Code != 1 {
 		t.Errorf("the home of another project: %s", r)
 	}
@@ -236,7 +238,7 @@ func TestWritablePaths(t *testing.T) {
 func TestNoHostNames(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	r := b.ok(b.gated("sh", "-c", "cat /etc/hosts; echo --; cat /etc/resolv.conf; echo --; hostname")...)
+	r := b.OK(b.Gated("sh", "-c", "cat /etc/hosts; echo --; cat /etc/resolv.conf; echo --; hostname")...)
 	hostname, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
@@ -251,8 +253,8 @@ func TestNoHostNames(t *testing.T) {
 func TestMountsArePolicy(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	r := b.ok(b.gated("sh", "-c", "cat /proc/self/mountinfo")...)
-	policy := b.ok("--print-policy=json", "--allow", b.host("ok.test"), "--", "true").Out
+	r := b.OK(b.Gated("sh", "-c", "cat /proc/self/mountinfo")...)
+	policy := b.OK("--print-policy=json", "--allow", b.Host("ok.test"), "--", "true").Out
 	// Podman mounts the last two into every container: what it is called.
 	usual := regexp.MustCompile(`^/(proc|sys|dev)(/|$)|^/$|^/run/\.containerenv$|^/etc/hostname$`)
 	for line := range strings.Lines(r.Out) {
@@ -264,7 +266,7 @@ func TestMountsArePolicy(t *testing.T) {
 			t.Errorf("mounted, and not in the policy: %s", line)
 		}
 	}
-	if !strings.Contains(r.Out, " "+b.dir+" ") {
+	if !strings.Contains(r.Out, " "+b.Dir+" ") {
 		t.Errorf("the project is not mounted at its own path: %s", r)
 	}
 }
@@ -281,11 +283,11 @@ func TestPi(t *testing.T) {
 	if want == nil {
 		t.Fatalf("no version in %s", lock)
 	}
-	r := b.ok("pi", "--version")
+	r := b.OK("pi", "--version")
 	if !strings.Contains(r.Out+r.Err, string(want[1])) {
 		t.Errorf("want version %s: %s", want[1], r)
 	}
-	if r := b.ok("--version"); strings.Contains(r.Out, string(want[1])) && !strings.Contains(r.Out, "ai-sandbox") {
+	if r := b.OK("--version"); strings.Contains(r.Out, string(want[1])) && !strings.Contains(r.Out, "ai-sandbox") {
 		t.Errorf("--version before the harness is ours: %s", r)
 	}
 }
@@ -295,16 +297,16 @@ func TestPi(t *testing.T) {
 func TestProjectThroughSymlink(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	link := b.dir + "-link"
-	if err := os.Symlink(b.dir, link); err != nil {
+	link := b.Dir + "-link"
+	if err := os.Symlink(b.Dir, link); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.Remove(link) })
-	real := b.dir
-	b.dir = link
-	r := b.ok("--", "pwd", "-P")
+	real := b.Dir
+	b.Dir = link
+	r := b.OK("--", "pwd", "-P")
 	if strings.TrimSpace(r.Out) != real {
 		t.Errorf("%s", r)
 	}
-	b.dir = real
+	b.Dir = real
 }

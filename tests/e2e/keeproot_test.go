@@ -15,7 +15,7 @@ import (
 func TestKeepRoot(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	agents := filepath.Join(b.dir+"-agents", "d")
+	agents := filepath.Join(b.Dir+"-agents", "d")
 	if err := os.MkdirAll(agents, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ chown 1000 made 2>/dev/null && echo CHOWNED; mount -t tmpfs x /mnt 2>/dev/null &
 ls /proc/1/root >/dev/null 2>&1 && echo ROOT OF PID 1; cat /proc/1/environ 2>/dev/null | tr -d "\0" | head -c 20
 true`
 	flags := []string{"--insecure-keep-root", "--agents-dir", agents, "--report", report}
-	r := b.ok(append(flags, b.gated("sh", "-c", script)...)...)
+	r := b.OK(append(flags, b.Gated("sh", "-c", script)...)...)
 	const none = "0000000000000000"
 	want := strings.Join([]string{
 		"0", "0", "root", "/home/sandbox", "Uid: 0 0 0 0", "Gid: 0 0 0 0", "Groups: ",
@@ -51,35 +51,35 @@ true`
 		t.Errorf("the report says nothing of it: %s %v", text, err)
 	}
 	for _, look := range []string{"--print-policy", "--print-policy=json", "--dry-run"} {
-		if out := b.ok("--insecure-keep-root", look, "--", "true").Out; !strings.Contains(out, "KEEP-ROOT: ") || !strings.Contains(out, "aisb-home-") {
+		if out := b.OK("--insecure-keep-root", look, "--", "true").Out; !strings.Contains(out, "KEEP-ROOT: ") || !strings.Contains(out, "aisb-home-") {
 			t.Errorf("%s says nothing of it: %s", look, out)
 		}
 	}
 	var st syscall.Stat_t
-	if err := syscall.Lstat(filepath.Join(b.dir, "made"), &st); err != nil || int(st.Uid) != os.Getuid() || int(st.Gid) != os.Getgid() {
+	if err := syscall.Lstat(filepath.Join(b.Dir, "made"), &st); err != nil || int(st.Uid) != os.Getuid() || int(st.Gid) != os.Getgid() {
 		t.Errorf("what it wrote belongs to %d:%d, %v", st.Uid, st.Gid, err)
 	}
 	if text, err := os.ReadFile(filepath.Join(agents, "f")); err != nil || string(text) != "agents\n" {
 		t.Errorf("the agents directory: %q %v", text, err)
 	}
 	// Its home is another one, and is kept; nobody else's ids are in it.
-	if out := b.ok("--net", "none", "--insecure-keep-root", "--", "sh", "-c", "cat $HOME/file; stat -c %u:%a $HOME").Out; out != "home\n0:700\n" {
+	if out := b.OK("--net", "none", "--insecure-keep-root", "--", "sh", "-c", "cat $HOME/file; stat -c %u:%a $HOME").Out; out != "home\n0:700\n" {
 		t.Errorf("%q", out)
 	}
-	if out := b.ok("--net", "none", "--", "sh", "-c", "cat $HOME/file 2>/dev/null; id -u").Out; out != "1000\n" {
+	if out := b.OK("--net", "none", "--", "sh", "-c", "cat $HOME/file 2>/dev/null; id -u").Out; out != "1000\n" {
 		t.Errorf("without it: %q", out)
 	}
 	// The network is as shut: the host on the list answers, no other does.
-	url := "https://" + b.host("ok.test") + "/"
-	if r := b.ok(append([]string{"--insecure-keep-root"}, b.gated("curl", "-sS", url)...)...); !strings.Contains(r.Out, w.net.Marker) {
+	url := "https://" + b.Host("ok.test") + "/"
+	if r := b.OK(append([]string{"--insecure-keep-root"}, b.Gated("curl", "-sS", url)...)...); !strings.Contains(r.Out, w.net.Marker) {
 		t.Errorf("the positive control: %s", r)
 	}
-	no := b.host("no.test")
-	if r := b.run(append([]string{"--insecure-keep-root"}, b.gated("sh", "-c", "nft flush ruleset; curl -sS --max-time 20 https://"+no+"/; curl -sS --noproxy '*' --max-time 5 http://198.51.100.10/")...)...); r.Code == 0 || strings.Contains(r.Out, w.net.Marker) {
+	no := b.Host("no.test")
+	if r := b.Run(append([]string{"--insecure-keep-root"}, b.Gated("sh", "-c", "nft flush ruleset; curl -sS --max-time 20 https://"+no+"/; curl -sS --noproxy '*' --max-time 5 http://198.51.100.10/")...)...); r.Code == 0 || strings.Contains(r.Out, w.net.Marker) {
 		t.Errorf("a host off the list: %s", r)
 	}
 	// The ephemeral one too, and a further command.
-	if out := b.ok("--net", "none", "--insecure-keep-root", "--ephemeral-home", "--", "sh", "-c", "touch $HOME/x && id -u").Out; out != "0\n" {
+	if out := b.OK("--net", "none", "--insecure-keep-root", "--ephemeral-home", "--", "sh", "-c", "touch $HOME/x && id -u").Out; out != "0\n" {
 		t.Errorf("%q", out)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"ai-sandbox/tests/e2e/canary"
+	"ai-sandbox/tests/e2e/drive"
 )
 
 // A process of the test host, as /proc has it.
@@ -71,9 +72,9 @@ func find(t *testing.T, words ...string) []process {
 }
 
 // beats is how many requests of the agent have come to the far server.
-func beats(b *box) int {
+func beats(b *drive.Box) int {
 	n := 0
-	for _, h := range w.net.Hits(b.token) {
+	for _, h := range w.net.Hits(b.Token) {
 		if h.Net == "http" && strings.Contains(h.Path, "beat") {
 			n++
 		}
@@ -87,23 +88,23 @@ func beats(b *box) int {
 func TestLifeline(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		victim func(t *testing.T, l *live, id string) []process
+		victim func(t *testing.T, l *drive.Live, id string) []process
 	}{
-		{"ai-sandbox", func(t *testing.T, l *live, _ string) []process { return []process{{pid: l.cmd.Process.Pid}} }},
-		{"squid", func(t *testing.T, _ *live, _ string) []process { return find(t, "squid", "front") }},
-		{"both squids", func(t *testing.T, _ *live, _ string) []process { return find(t, "squid") }},
-		{"the sandbox's conmon", func(t *testing.T, _ *live, id string) []process { return find(t, "conmon", "aisb-"+id) }},
-		{"the gate's conmon", func(t *testing.T, _ *live, id string) []process { return find(t, "conmon", "aisb-gate-"+id) }},
-		{"the podman service", func(t *testing.T, _ *live, _ string) []process { return find(t, "podman", "system", "service") }},
-		{"pasta", func(t *testing.T, _ *live, _ string) []process { return find(t, "pasta", "--map-host-loopback") }},
+		{"ai-sandbox", func(t *testing.T, l *drive.Live, _ string) []process { return []process{{pid: l.Cmd.Process.Pid}} }},
+		{"squid", func(t *testing.T, _ *drive.Live, _ string) []process { return find(t, "squid", "front") }},
+		{"both squids", func(t *testing.T, _ *drive.Live, _ string) []process { return find(t, "squid") }},
+		{"the sandbox's conmon", func(t *testing.T, _ *drive.Live, id string) []process { return find(t, "conmon", "aisb-"+id) }},
+		{"the gate's conmon", func(t *testing.T, _ *drive.Live, id string) []process { return find(t, "conmon", "aisb-gate-"+id) }},
+		{"the podman service", func(t *testing.T, _ *drive.Live, _ string) []process { return find(t, "podman", "system", "service") }},
+		{"pasta", func(t *testing.T, _ *drive.Live, _ string) []process { return find(t, "pasta", "--map-host-loopback") }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBox(t)
-			b.ok("--net", "none", "--ephemeral-home", "--", "true") // makes the directories that stay
-			b.ok("clean")
+			b.OK("--net", "none", "--ephemeral-home", "--", "true") // makes the directories that stay
+			b.OK("clean")
 			before := snapshot(t)
-			l := b.start(t, "--allow", b.host("ok.test"), "--ephemeral-home", "--", "./probe", "beat", "https://"+b.host("ok.test")+"/beat", "beats")
-			eventually(t, time.Minute, "the agent's first requests", func() bool { return beats(b) > 5 && b.size("beats") > 5 })
+			l := b.Start(t, "--allow", b.Host("ok.test"), "--ephemeral-home", "--", "./probe", "beat", "https://"+b.Host("ok.test")+"/beat", "beats")
+			drive.Eventually(t, time.Minute, "the agent's first requests", func() bool { return beats(b) > 5 && b.Size("beats") > 5 })
 			id := sessionOf(t, b)
 			victims := tc.victim(t, l, id)
 			if len(victims) == 0 {
@@ -116,9 +117,9 @@ func TestLifeline(t *testing.T) {
 			}
 			killed := time.Now()
 			time.Sleep(2 * time.Second) // the promise is about this moment
-			requests, lives := beats(b), b.size("beats")
+			requests, lives := beats(b), b.Size("beats")
 			time.Sleep(700 * time.Millisecond)
-			more, alive := beats(b) > requests, b.size("beats") > lives
+			more, alive := beats(b) > requests, b.Size("beats") > lives
 			if more {
 				t.Errorf("%v after the kill requests still come through", time.Since(killed))
 			}
@@ -127,37 +128,37 @@ func TestLifeline(t *testing.T) {
 			}
 			switch tc.name {
 			case "pasta": // its end only takes the network away
-				if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				if err := l.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 					t.Fatal(err)
 				}
-				l.wait(30 * time.Second)
+				l.Wait(30 * time.Second)
 			case "ai-sandbox":
-				l.wait(30 * time.Second)
+				l.Wait(30 * time.Second)
 				if alive {
 					t.Error("the agent outlives its owner")
 				}
 			default:
-				if r := l.wait(30 * time.Second); r.Code != 125 {
+				if r := l.Wait(30 * time.Second); r.Code != 125 {
 					t.Errorf("want exit code 125: %s", r)
 				}
 			}
 			// The next command reaps, whatever it is.
-			b.ok("clean")
+			b.OK("clean")
 			nothingLeft(t, before, 5*time.Second)
 		})
 	}
 }
 
 // sessionOf is the id of the session that runs in the box's project.
-func sessionOf(t *testing.T, b *box) string {
+func sessionOf(t *testing.T, b *drive.Box) string {
 	t.Helper()
-	all := output(t, "podman", "ps", "--filter", "name=^aisb-[0-9a-f]+$", "--format", "{{.Names}} {{.Mounts}}")
+	all := drive.Output(t, "podman", "ps", "--filter", "name=^aisb-[0-9a-f]+$", "--format", "{{.Names}} {{.Mounts}}")
 	for line := range strings.Lines(all) {
-		if strings.Contains(line, b.dir) {
+		if strings.Contains(line, b.Dir) {
 			return strings.TrimPrefix(strings.Fields(line)[0], "aisb-")
 		}
 	}
-	t.Fatalf("no session in %s among %q", b.dir, all)
+	t.Fatalf("no session in %s among %q", b.Dir, all)
 	return ""
 }
 
@@ -171,7 +172,7 @@ func snapshot(t *testing.T) state {
 	for _, args := range [][]string{
 		{"ps", "--all", "--external", "--format", "container {{.Names}}"}, {"volume", "ls", "--format", "volume {{.Name}}"}, {"network", "ls", "--format", "network {{.Name}}"},
 	} {
-		for line := range strings.Lines(output(t, "podman", args...)) {
+		for line := range strings.Lines(drive.Output(t, "podman", args...)) {
 			s[strings.TrimSpace(line)] = true
 		}
 	}
@@ -238,36 +239,36 @@ func nothingLeft(t *testing.T, before state, grace time.Duration) {
 // parallel: what is there is everybody's.
 func TestNothingLeft(t *testing.T) {
 	warm := newBox(t)
-	warm.ok("clean")
-	warm.ok("--ephemeral-home", "--", "true") // the service and its files are up
+	warm.OK("clean")
+	warm.OK("--ephemeral-home", "--", "true") // the service and its files are up
 	type step struct {
 		name string
-		run  func(t *testing.T, b *box)
+		run  func(t *testing.T, b *drive.Box)
 	}
-	signal := func(sig syscall.Signal, moment func(t *testing.T, b *box, l *live)) func(*testing.T, *box) {
-		return func(t *testing.T, b *box) {
-			l := b.start(t, "--allow", b.host("ok.test"), "--ephemeral-home", "--", "sh", "-c", "echo up >up; exec sleep 600")
+	signal := func(sig syscall.Signal, moment func(t *testing.T, b *drive.Box, l *drive.Live)) func(*testing.T, *drive.Box) {
+		return func(t *testing.T, b *drive.Box) {
+			l := b.Start(t, "--allow", b.Host("ok.test"), "--ephemeral-home", "--", "sh", "-c", "echo up >up; exec sleep 600")
 			moment(t, b, l)
-			if err := l.cmd.Process.Signal(sig); err != nil {
+			if err := l.Cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
-			if r := l.wait(30 * time.Second); r.Code == 0 {
+			if r := l.Wait(30 * time.Second); r.Code == 0 {
 				t.Errorf("%s", r)
 			}
 		}
 	}
-	up := func(t *testing.T, b *box, _ *live) { b.file(t, "up") }
-	early := func(d time.Duration) func(t *testing.T, b *box, _ *live) {
-		return func(*testing.T, *box, *live) { time.Sleep(d) } // the moment is the case
+	up := func(t *testing.T, b *drive.Box, _ *drive.Live) { b.File(t, "up") }
+	early := func(d time.Duration) func(t *testing.T, b *drive.Box, _ *drive.Live) {
+		return func(*testing.T, *drive.Box, *drive.Live) { time.Sleep(d) } // the moment is the case
 	}
 	steps := []step{
-		{"normal end", func(t *testing.T, b *box) {
-			b.ok("--ephemeral-home", "--allow", b.host("ok.test"), "--", "curl", "-sS", "https://"+b.host("ok.test"))
+		{"normal end", func(t *testing.T, b *drive.Box) {
+			b.OK("--ephemeral-home", "--allow", b.Host("ok.test"), "--", "curl", "-sS", "https://"+b.Host("ok.test"))
 		}},
-		{"failing command", func(t *testing.T, b *box) { b.run("--ephemeral-home", "--", "false") }},
-		{"no such command", func(t *testing.T, b *box) { b.run("--ephemeral-home", "--", "no-such-command") }},
-		{"no network", func(t *testing.T, b *box) { b.ok("--ephemeral-home", "--net", "none", "--", "true") }},
-		{"refusal", func(t *testing.T, b *box) { b.run("--allow", "not a host", "--", "true") }},
+		{"failing command", func(t *testing.T, b *drive.Box) { b.Run("--ephemeral-home", "--", "false") }},
+		{"no such command", func(t *testing.T, b *drive.Box) { b.Run("--ephemeral-home", "--", "no-such-command") }},
+		{"no network", func(t *testing.T, b *drive.Box) { b.OK("--ephemeral-home", "--net", "none", "--", "true") }},
+		{"refusal", func(t *testing.T, b *drive.Box) { b.Run("--allow", "not a host", "--", "true") }},
 		{"SIGINT", signal(syscall.SIGINT, up)},
 		{"SIGTERM", signal(syscall.SIGTERM, up)},
 		{"SIGHUP", signal(syscall.SIGHUP, up)},

@@ -9,22 +9,19 @@
 package e2e
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
+
+	"ai-sandbox/tests/e2e/drive"
 
 	"ai-sandbox/tests/e2e/internet"
 	"ai-sandbox/tests/e2e/stage"
@@ -92,37 +89,10 @@ func noStrays() error {
 	return errors.Join(errs...)
 }
 
-// A result is one ended ai-sandbox.
-type result struct {
-	Code     int
-	Out, Err string
-}
-
-func (r result) String() string {
-	return fmt.Sprintf("exit code %d\nstdout: %s\nstderr: %s", r.Code, tail(r.Out), tail(r.Err))
-}
-
-func tail(s string) string {
-	if len(s) > 4000 {
-		return "[...]" + s[len(s)-4000:]
-	}
-	return s
-}
-
-// A box is a project and the way ai-sandbox is started in it.
-type box struct {
-	t   *testing.T
-	dir string
-	bin string
-	env []string // on top of w.env
-	// token is in no other test's names.
-	token string
-}
-
 var notPlain = regexp.MustCompile(`[^a-z0-9]+`)
 
 // newBox makes a project that holds the probe.
-func newBox(t *testing.T) *box {
+func newBox(t *testing.T) *drive.Box {
 	t.Helper()
 	name := strings.Trim(notPlain.ReplaceAllString(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")), "-"), "-")
 	if len(name) > 40 {
@@ -137,7 +107,7 @@ func newBox(t *testing.T) *box {
 		t.Fatal(err)
 	}
 	token := "t" + filepath.Base(dir)[strings.LastIndexByte(filepath.Base(dir), '-')+1:] + "x"
-	b := &box{t: t, dir: dir, bin: filepath.Join(w.bin, "ai-sandbox"), token: token}
+	b := &drive.Box{T: t, Dir: dir, Bin: filepath.Join(w.bin, "ai-sandbox"), Base: w.env, Token: token}
 	probe, err := os.ReadFile(filepath.Join(w.bin, "probe"))
 	if err != nil {
 		t.Fatal(err)
@@ -147,88 +117,6 @@ func newBox(t *testing.T) *box {
 	}
 	t.Cleanup(func() { removeAll(t, dir) })
 	return b
-}
-
-// host is a name of this test's own below a zone of the fixture ("ok.test").
-func (b *box) host(zone string) string { return b.token + "." + zone }
-
-// command is an ai-sandbox that has not been started.
-func (b *box) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, b.bin, args...)
-	cmd.Dir = b.dir
-	cmd.Env = append(append([]string{}, w.env...), b.env...)
-	cmd.WaitDelay = 20 * time.Second
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	return cmd
-}
-
-const runTime = 5 * time.Minute
-
-// run is one ai-sandbox, from its start to its end.
-func (b *box) run(args ...string) result {
-	b.t.Helper()
-	return b.runWith(nil, args...)
-}
-
-func (b *box) runWith(stdin io.Reader, args ...string) result {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), runTime)
-	defer cancel()
-	cmd := b.command(ctx, args...)
-	var out, errOut bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &errOut
-	err := cmd.Run()
-	if cmd.ProcessState == nil || ctx.Err() != nil {
-		b.t.Fatalf("ai-sandbox %q: %v (%v)\n%s", args, err, ctx.Err(), tail(errOut.String()))
-	}
-	return result{Code: cmd.ProcessState.ExitCode(), Out: out.String(), Err: errOut.String()}
-}
-
-// ok is run for what has to end with exit code 0.
-func (b *box) ok(args ...string) result {
-	b.t.Helper()
-	r := b.run(args...)
-	if r.Code != 0 {
-		b.t.Fatalf("ai-sandbox %q: %s", args, r)
-	}
-	return r
-}
-
-// gated puts the test's allowed host on the list and the command behind.
-func (b *box) gated(command ...string) []string {
-	return append([]string{"--allow", b.host("ok.test"), "--"}, command...)
-}
-
-// A report is what --report writes.
-type report struct {
-	ExitCode int                `json:"exit_code"`
-	EndedBy  string             `json:"ended_by"`
-	Reason   string             `json:"reason"`
-	Control  string             `json:"control"`
-	Signal   int                `json:"signal"`
-	Leftover string             `json:"leftover"`
-	Timings  map[string]float64 `json:"timings_ms"`
-	Refused  []map[string]any   `json:"refused"`
-
-	Published []struct {
-		Addr         string `json:"addr"`
-		HostPort     int    `json:"host_port"`
-		Port         int    `json:"port"`
-		LoopbackOnly bool   `json:"loopback_only"`
-	} `json:"published"`
-}
-
-func readReport(t *testing.T, path string) report {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var r report
-	if err := json.Unmarshal(b, &r); err != nil {
-		t.Fatalf("%v: %s", err, b)
-	}
-	return r
 }
 
 // control asks a far server from outside, as a sandbox would have without any
@@ -248,15 +136,5 @@ func control(t *testing.T, url string) {
 	b, err := io.ReadAll(resp.Body)
 	if err != nil || !strings.Contains(string(b), w.net.Marker) {
 		t.Fatalf("the positive control: %s answers %q, %v", url, b, err)
-	}
-}
-
-// eventually waits until f is true.
-func eventually(t *testing.T, limit time.Duration, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(limit); !f(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v", what, limit)
-		}
 	}
 }

@@ -11,21 +11,23 @@ import (
 	"testing"
 	"time"
 
+	"ai-sandbox/tests/e2e/drive"
+
 	"ai-sandbox/tests/e2e/mounttest"
 )
 
 // mounts is what the tests of mounts stand on here.
 func mounts() mounttest.Stage {
-	box := map[*mounttest.Box]*box{}
+	box := map[*mounttest.Box]*drive.Box{}
 	return mounttest.Stage{
 		New: func(t *testing.T) *mounttest.Box {
 			t.Helper()
 			b := newBox(t)
-			m := &mounttest.Box{T: t, Dir: b.dir, Run: func(dir string, args ...string) mounttest.Result {
+			m := &mounttest.Box{T: t, Dir: b.Dir, Run: func(dir string, args ...string) mounttest.Result {
 				t.Helper()
 				in := *b
-				in.dir = dir
-				return mounttest.Result(in.run(args...))
+				in.Dir = dir
+				return mounttest.Result(in.Run(args...))
 			}}
 			box[m] = b
 			return m
@@ -41,32 +43,32 @@ func mounts() mounttest.Stage {
 
 // between holds the lock that each making of a container waits for, so nothing
 // else may run meanwhile.
-func between(b *box, f func(), args ...string) mounttest.Result {
-	b.t.Helper()
+func between(b *drive.Box, f func(), args ...string) mounttest.Result {
+	b.T.Helper()
 	lock, err := os.OpenFile(filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "ai-sandbox", "create.lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	defer lock.Close()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), runTime)
+	ctx, cancel := context.WithTimeout(context.Background(), drive.RunTime)
 	defer cancel()
-	cmd := b.command(ctx, args...)
+	cmd := b.Command(ctx, args...)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Start(); err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	// Its control channel is made when everything is decided.
-	eventually(b.t, 20*time.Second, "the start", func() bool {
+	drive.Eventually(b.T, 20*time.Second, "the start", func() bool {
 		found, err := filepath.Glob(filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "ai-sandbox", "*", "control", "in"))
 		return err == nil && len(found) == 1
 	})
 	f()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_UN); err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	_ = cmd.Wait() // its state tells
 	return mounttest.Result{Code: cmd.ProcessState.ExitCode(), Out: out.String(), Err: errOut.String()}

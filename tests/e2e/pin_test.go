@@ -15,12 +15,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ai-sandbox/tests/e2e/drive"
 )
 
 // A pinBox is a box with a base of its own in the registry, and with a cache and
 // records of its own.
 type pinBox struct {
-	*box
+	*drive.Box
 	ref   string // of the base: host/path:tag
 	state string
 	cache string
@@ -33,7 +35,7 @@ type pinBox struct {
 func newPinBox(t *testing.T) *pinBox {
 	t.Helper()
 	p := newBareBox(t)
-	harness := strings.TrimSpace(output(t, "podman", "image", "inspect", "--format", `{{index .Labels "aisb.harness.pi"}}`, tagOf(t, newBox(t))))
+	harness := strings.TrimSpace(drive.Output(t, "podman", "image", "inspect", "--format", `{{index .Labels "aisb.harness.pi"}}`, tagOf(t, newBox(t))))
 	for name, does := range map[string]string{
 		"/usr/bin/apt-get": "", "/usr/sbin/update-ca-certificates": "", "/usr/local/bin/tar": "",
 		"/usr/local/bin/node": `case $1 in --version) echo v` + setting(t, "AISB_NODE_VERSION") + `;; esac`,
@@ -50,10 +52,10 @@ func newPinBox(t *testing.T) *pinBox {
 func newBareBox(t *testing.T) *pinBox {
 	t.Helper()
 	b := newBox(t)
-	p := &pinBox{box: b, ref: "127.0.0.1:5000/base-" + b.token + ":x"}
-	own := filepath.Join(w.home, "e2e", "pin-"+b.token)
+	p := &pinBox{Box: b, ref: "127.0.0.1:5000/base-" + b.Token + ":x"}
+	own := filepath.Join(w.home, "e2e", "pin-"+b.Token)
 	p.state, p.cache = filepath.Join(own, "state"), filepath.Join(own, "cache")
-	b.env = []string{"XDG_STATE_HOME=" + p.state, "XDG_CACHE_HOME=" + p.cache, "AISB_BASE=" + p.ref}
+	b.Env = []string{"XDG_STATE_HOME=" + p.state, "XDG_CACHE_HOME=" + p.cache, "AISB_BASE=" + p.ref}
 	t.Cleanup(func() {
 		p.removeImages()
 		removeAll(t, own)
@@ -75,10 +77,10 @@ func setting(t *testing.T, name string) string {
 
 // removeImages removes every image on this base, and the base.
 func (p *pinBox) removeImages() {
-	p.t.Helper()
+	p.T.Helper()
 	for _, filter := range []string{"label=aisb.base-ref=" + p.ref, "reference=" + strings.TrimSuffix(p.ref, ":x")} {
-		if ids := strings.Fields(output(p.t, "podman", "images", "-q", "--no-trunc", "--filter", filter)); len(ids) > 0 {
-			output(p.t, "podman", append([]string{"rmi", "-f"}, slices.Compact(ids)...)...)
+		if ids := strings.Fields(drive.Output(p.T, "podman", "images", "-q", "--no-trunc", "--filter", filter)); len(ids) > 0 {
+			drive.Output(p.T, "podman", append([]string{"rmi", "-f"}, slices.Compact(ids)...)...)
 		}
 	}
 }
@@ -86,52 +88,52 @@ func (p *pinBox) removeImages() {
 // push moves the base's tag to another image, and returns that one's digest. Nothing
 // of it stays in podman's store.
 func (p *pinBox) push(variant string) string {
-	p.t.Helper()
-	dir := p.t.TempDir()
-	text := p.base + "RUN echo " + p.token + " >/etc/token; echo " + variant + " >/etc/variant\n"
+	p.T.Helper()
+	dir := p.T.TempDir()
+	text := p.base + "RUN echo " + p.Token + " >/etc/token; echo " + variant + " >/etc/variant\n"
 	if err := os.WriteFile(filepath.Join(dir, "Containerfile"), []byte(text), 0o600); err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
-	name := "localhost/base-" + p.token + ":" + variant
-	output(p.t, "podman", "build", "-q", "-t", name, dir)
-	output(p.t, "podman", "push", "-q", "--tls-verify=false", "--compression-level=1", "--digestfile", filepath.Join(dir, "digest"), name, p.ref)
-	output(p.t, "podman", "rmi", "-f", name)
+	name := "localhost/base-" + p.Token + ":" + variant
+	drive.Output(p.T, "podman", "build", "-q", "-t", name, dir)
+	drive.Output(p.T, "podman", "push", "-q", "--tls-verify=false", "--compression-level=1", "--digestfile", filepath.Join(dir, "digest"), name, p.ref)
+	drive.Output(p.T, "podman", "rmi", "-f", name)
 	d, err := os.ReadFile(filepath.Join(dir, "digest"))
 	if err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 	return strings.TrimSpace(string(d))
 }
 
 // with is run with further variables.
-func (p *pinBox) with(env []string, args ...string) result {
-	p.t.Helper()
-	old := p.env
-	p.env = append(slices.Clone(old), env...)
-	defer func() { p.env = old }()
-	return p.run(args...)
+func (p *pinBox) with(env []string, args ...string) drive.Result {
+	p.T.Helper()
+	old := p.Env
+	p.Env = append(slices.Clone(old), env...)
+	defer func() { p.Env = old }()
+	return p.Run(args...)
 }
 
 // digest is what the policy names as the base's, or "".
 func (p *pinBox) digest() string {
-	p.t.Helper()
+	p.T.Helper()
 	var policy struct {
 		Image struct {
 			Digest string `json:"base_digest"`
 		}
 	}
-	if err := json.Unmarshal([]byte(p.ok("--print-policy=json", "--", "true").Out), &policy); err != nil {
-		p.t.Fatal(err)
+	if err := json.Unmarshal([]byte(p.OK("--print-policy=json", "--", "true").Out), &policy); err != nil {
+		p.T.Fatal(err)
 	}
 	return policy.Image.Digest
 }
 
 // age makes the record of the pin so old.
 func (p *pinBox) age(days int) {
-	p.t.Helper()
+	p.T.Helper()
 	files, err := filepath.Glob(filepath.Join(p.cache, "ai-sandbox", "base", "*.json"))
 	if err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 	for _, f := range files {
 		if strings.HasSuffix(f, ".packages.json") {
@@ -139,16 +141,16 @@ func (p *pinBox) age(days int) {
 		}
 		data, err := os.ReadFile(f)
 		if err != nil {
-			p.t.Fatal(err)
+			p.T.Fatal(err)
 		}
 		then := time.Now().Add(-time.Duration(days) * 24 * time.Hour).UTC().Format(time.RFC3339)
 		data = regexp.MustCompile(`"resolved": "[^"]*"`).ReplaceAll(data, []byte(`"resolved": "`+then+`"`))
 		if err := os.WriteFile(f, data, 0o600); err != nil {
-			p.t.Fatal(err)
+			p.T.Fatal(err)
 		}
 		return
 	}
-	p.t.Fatal("there is no pin")
+	p.T.Fatal("there is no pin")
 }
 
 // offline are the variables with which ai-sandbox finds no registry, and asks podman
@@ -158,17 +160,17 @@ func (p *pinBox) offline() []string {
 }
 
 func (p *pinBox) noRegistry() []string {
-	p.t.Helper()
-	conf := filepath.Join(p.t.TempDir(), "registries.conf")
+	p.T.Helper()
+	conf := filepath.Join(p.T.TempDir(), "registries.conf")
 	name := strings.TrimSuffix(strings.TrimPrefix(p.ref, "127.0.0.1:5000"), ":x")
 	text := "[[registry]]\nprefix = \"127.0.0.1:5000" + name + "\"\nlocation = \"127.0.0.1:1" + name + "\"\ninsecure = true\n"
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 	return []string{"CONTAINERS_REGISTRIES_CONF=" + conf}
 }
 
-func has(t *testing.T, r result, code int, parts ...string) {
+func has(t *testing.T, r drive.Result, code int, parts ...string) {
 	t.Helper()
 	if r.Code != code {
 		t.Fatalf("want exit code %d: %s", code, r)
@@ -186,15 +188,15 @@ func TestPin(t *testing.T) {
 	t.Parallel()
 	p := newPinBox(t)
 	one := p.one
-	has(t, p.run("--print-policy", "--", "true"), 0, "UNPINNED")
-	first := p.ok("build").Out
+	has(t, p.Run("--print-policy", "--", "true"), 0, "UNPINNED")
+	first := p.OK("build").Out
 	if got := p.digest(); got != one {
 		t.Fatalf("pinned to %q, and the registry has %s", got, one)
 	}
-	if name := strings.TrimSuffix(p.ref, ":x") + "@" + one; !strings.Contains(p.ok("--print-containerfile").Out, "FROM "+name+"\n") {
+	if name := strings.TrimSuffix(p.ref, ":x") + "@" + one; !strings.Contains(p.OK("--print-containerfile").Out, "FROM "+name+"\n") {
 		t.Errorf("it is not built from %s", name)
 	}
-	variant := func(want string, env ...string) result {
+	variant := func(want string, env ...string) drive.Result {
 		t.Helper()
 		r := p.with(env, "--net", "none", "--", "cat", "/etc/variant")
 		if r.Code != 0 || strings.TrimSpace(r.Out) != want {
@@ -211,7 +213,7 @@ func TestPin(t *testing.T) {
 	// Younger than its time, the pin counts; and without a time, or with no updates,
 	// at any age.
 	variant("one")
-	if again := p.ok("build").Out; again != first {
+	if again := p.OK("build").Out; again != first {
 		t.Errorf("a second build gives %s, and the first gave %s", again, first)
 	}
 	p.age(8)
@@ -229,7 +231,7 @@ func TestPin(t *testing.T) {
 		t.Errorf("pinned to %s now", got)
 	}
 	// What would change is said, and nothing is changed.
-	r := p.run("update", "--check", "--json")
+	r := p.Run("update", "--check", "--json")
 	var out struct {
 		Changes []struct{ Kind, Name, From, To string }
 	}
@@ -242,20 +244,20 @@ func TestPin(t *testing.T) {
 	if got := p.digest(); got != one {
 		t.Errorf("pinned to %s by a check", got)
 	}
-	has(t, p.run("inspect"), 0, two+": it has moved")
+	has(t, p.Run("inspect"), 0, two+": it has moved")
 	// A build that the user asks for, and the next start, ask again.
-	has(t, p.run("build"), 0, "has moved to "+two[:19])
+	has(t, p.Run("build"), 0, "has moved to "+two[:19])
 	variant("two")
 	if got := p.digest(); got != two {
 		t.Errorf("pinned to %s, not to %s", got, two)
 	}
-	has(t, p.run("inspect"), 0, "the same", "label        aisb.base-digest="+two)
+	has(t, p.Run("inspect"), 0, "the same", "label        aisb.base-digest="+two)
 
 	// At 0 each build asks, and so does each start.
 	p.push("one") // made anew, so it need not be the first one
 	variant("one", "AISB_BASE_TTL_DAYS=0")
 	// A check without changes.
-	r = p.run("update", "--check")
+	r = p.Run("update", "--check")
 	has(t, r, 0, "nothing is newer than what is there")
 	// What can't be found out is neither yes nor no.
 	has(t, p.with(p.offline(), "update", "--check"), 2, "ask the registry")
@@ -266,22 +268,22 @@ func TestPin(t *testing.T) {
 func TestUnpinned(t *testing.T) {
 	t.Parallel()
 	p := newPinBox(t)
-	output(t, "podman", "pull", "-q", "--tls-verify=false", p.ref) // a copy on this machine
+	drive.Output(t, "podman", "pull", "-q", "--tls-verify=false", p.ref) // a copy on this machine
 	r := p.with(p.offline(), "build")
 	has(t, r, 0, "the base image is UNPINNED")
 	tag := regexp.MustCompile(`localhost/ai-sandbox:[0-9a-f]{12}`).FindString(r.Out)
-	if l := output(t, "podman", "image", "inspect", "--format", `{{index .Labels "aisb.base-digest"}}`, tag); strings.TrimSpace(l) != "UNPINNED" {
+	if l := drive.Output(t, "podman", "image", "inspect", "--format", `{{index .Labels "aisb.base-digest"}}`, tag); strings.TrimSpace(l) != "UNPINNED" {
 		t.Errorf("the label says %s", l)
 	}
 	has(t, p.with(p.offline(), "--print-policy", "--", "true"), 0, "UNPINNED")
 	has(t, p.with(p.offline(), "doctor"), 0, "UNPINNED")
 	has(t, p.with(p.offline(), "inspect", "--offline"), 0, "digest     UNPINNED")
 	// The next build with a registry pins it.
-	has(t, p.run("build"), 0)
+	has(t, p.Run("build"), 0)
 	if p.digest() == "" {
 		t.Error("it is not pinned when the registry is there again")
 	}
-	has(t, p.run("doctor"), 0, "pinned")
+	has(t, p.Run("doctor"), 0, "pinned")
 }
 
 // Where the registry does not answer ai-sandbox, podman's pull tells the digest:
@@ -289,12 +291,12 @@ func TestUnpinned(t *testing.T) {
 func TestPullFallback(t *testing.T) {
 	t.Parallel()
 	p := newPinBox(t)
-	list := "localhost/list-" + p.token
-	output(t, "podman", "manifest", "create", list)
-	output(t, "podman", "manifest", "add", "--tls-verify=false", list, "docker://"+p.ref)
+	list := "localhost/list-" + p.Token
+	drive.Output(t, "podman", "manifest", "create", list)
+	drive.Output(t, "podman", "manifest", "add", "--tls-verify=false", list, "docker://"+p.ref)
 	digestFile := filepath.Join(t.TempDir(), "digest")
-	output(t, "podman", "manifest", "push", "--all", "--tls-verify=false", "--digestfile", digestFile, list, "docker://"+p.ref)
-	output(t, "podman", "manifest", "rm", list)
+	drive.Output(t, "podman", "manifest", "push", "--all", "--tls-verify=false", "--digestfile", digestFile, list, "docker://"+p.ref)
+	drive.Output(t, "podman", "manifest", "rm", list)
 	b, err := os.ReadFile(digestFile)
 	if err != nil {
 		t.Fatal(err)
@@ -325,7 +327,7 @@ func TestTenStartsAtOnce(t *testing.T) {
 	}
 	ends := make(chan end)
 	for range 10 {
-		cmd := p.command(t.Context(), "--net", "none", "--", "cat", "/etc/variant")
+		cmd := p.Command(t.Context(), "--net", "none", "--", "cat", "/etc/variant")
 		go func() {
 			out, err := cmd.CombinedOutput()
 			ends <- end{out, err}
@@ -335,7 +337,7 @@ func TestTenStartsAtOnce(t *testing.T) {
 	for range 10 {
 		e := <-ends
 		if e.err != nil || !strings.Contains(string(e.out), "one\n") {
-			t.Errorf("%v: %s", e.err, tail(string(e.out)))
+			t.Errorf("%v: %s", e.err, drive.Tail(string(e.out)))
 		}
 		// One build may begin again, when another test removes an image beside it.
 		built := regexp.MustCompile(`localhost/\S+: step 1 of`).FindAllString(string(e.out), -1)
@@ -373,8 +375,8 @@ func TestRegistryCredentials(t *testing.T) {
 	t.Parallel()
 	const registry = "127.0.0.1:5002"
 	b := newBox(t)
-	other := filepath.Join(w.home, "e2e", "login-"+b.token)
-	runtime := fmt.Sprintf("%s/login-%s", os.Getenv("XDG_RUNTIME_DIR"), b.token)
+	other := filepath.Join(w.home, "e2e", "login-"+b.Token)
+	runtime := fmt.Sprintf("%s/login-%s", os.Getenv("XDG_RUNTIME_DIR"), b.Token)
 	t.Cleanup(func() {
 		for _, p := range find(t, "podman", "system service", runtime) {
 			killWait(t, p)
@@ -410,28 +412,28 @@ auth: {htpasswd: {realm: tests, path: "`+other+`/htpasswd"}}
 		serve.Process.Kill()
 		serve.Wait()
 	})
-	eventually(t, 20*time.Second, "the registry answers", func() bool {
+	drive.Eventually(t, 20*time.Second, "the registry answers", func() bool {
 		out, _ := exec.Command("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--noproxy", "*", "http://"+registry+"/v2/").Output()
 		return string(out) == "401"
 	})
 	base := setting(t, "AISB_BASE")
 	ref := registry + "/private:x"
-	output(t, "skopeo", "copy", "-q", "--src-tls-verify=false", "--dest-tls-verify=false", "--dest-creds", "dev:open", "docker://"+base, "docker://"+ref)
+	drive.Output(t, "skopeo", "copy", "-q", "--src-tls-verify=false", "--dest-tls-verify=false", "--dest-creds", "dev:open", "docker://"+base, "docker://"+ref)
 
-	b.env = []string{"HOME=" + other, "XDG_RUNTIME_DIR=" + runtime, "XDG_STATE_HOME=" + other + "/state", "XDG_CACHE_HOME=" + other + "/cache",
+	b.Env = []string{"HOME=" + other, "XDG_RUNTIME_DIR=" + runtime, "XDG_STATE_HOME=" + other + "/state", "XDG_CACHE_HOME=" + other + "/cache",
 		"XDG_CONFIG_HOME=" + other + "/config", "XDG_DATA_HOME=" + other + "/data", "AISB_BASE=" + ref, "AISB_BASE_PULL_FALLBACK=0"}
 	login := func(args ...string) {
 		t.Helper()
 		cmd := exec.Command("podman", args...)
-		cmd.Env = append(os.Environ(), b.env...)
+		cmd.Env = append(os.Environ(), b.Env...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("podman %q: %v: %s", args, err, out)
 		}
 	}
 	// Only the question to the registry is of interest: a mirror for Node that is
 	// not there ends the build behind it.
-	b.env = append(b.env, "AISB_NODE_MIRROR=http://127.0.0.1:1")
-	ask := func() result { return b.run("build") }
+	b.Env = append(b.Env, "AISB_NODE_MIRROR=http://127.0.0.1:1")
+	ask := func() drive.Result { return b.Run("build") }
 	has(t, ask(), 1, "UNPINNED", "HTTP response to HTTPS client")
 	write(filepath.Join(conf, "registries.conf"), "[[registry]]\nlocation = \""+registry+"\"\ninsecure = true\n")
 	has(t, ask(), 1, "UNPINNED", "authentication required")
@@ -440,7 +442,7 @@ auth: {htpasswd: {realm: tests, path: "`+other+`/htpasswd"}}
 	if r.Code != 1 || strings.Contains(r.Err, "UNPINNED") {
 		t.Errorf("with podman's credentials: %s", r)
 	}
-	if d := b.ok("--print-policy=json", "--", "true").Out; !regexp.MustCompile(`"base_digest": ?"sha256:`).MatchString(d) {
+	if d := b.OK("--print-policy=json", "--", "true").Out; !regexp.MustCompile(`"base_digest": ?"sha256:`).MatchString(d) {
 		t.Errorf("it is not pinned: %s", d)
 	}
 	// Where the variable names the file, podman and we look there and nowhere else;
@@ -450,14 +452,14 @@ auth: {htpasswd: {realm: tests, path: "`+other+`/htpasswd"}}
 	login("logout", registry)
 	removeAll(t, filepath.Join(other, "cache", "ai-sandbox", "base"))
 	has(t, ask(), 1, "UNPINNED", "authentication required")
-	b.env = append(b.env, "REGISTRY_AUTH_FILE="+file)
+	b.Env = append(b.Env, "REGISTRY_AUTH_FILE="+file)
 	if r := ask(); r.Code != 1 || strings.Contains(r.Err, "UNPINNED") {
 		t.Errorf("with REGISTRY_AUTH_FILE: %s", r)
 	}
 	// Up to the step behind the base's; the gate's image, which is the first, has no
 	// Node.
-	b.env = append(b.env, "AISB_NODE_MIRROR="+setting(t, "AISB_NODE_MIRROR"))
-	cmd := b.command(t.Context(), "build")
+	b.Env = append(b.Env, "AISB_NODE_MIRROR="+setting(t, "AISB_NODE_MIRROR"))
+	cmd := b.Command(t.Context(), "build")
 	out, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -483,12 +485,12 @@ auth: {htpasswd: {realm: tests, path: "`+other+`/htpasswd"}}
 func TestLayersStay(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	state := filepath.Join(w.home, "e2e", "state-"+b.token)
-	b.env = []string{"XDG_STATE_HOME=" + state}
+	state := filepath.Join(w.home, "e2e", "state-"+b.Token)
+	b.Env = []string{"XDG_STATE_HOME=" + state}
 	t.Cleanup(func() { removeAll(t, state) })
-	b.ok("build")
-	b.bin = filepath.Join(w.bin, "ai-sandbox-testhook")
-	b.ok("build")
+	b.OK("build")
+	b.Bin = filepath.Join(w.bin, "ai-sandbox-testhook")
+	b.OK("build")
 	logs, err := filepath.Glob(filepath.Join(state, "ai-sandbox", "images", "*.log"))
 	if err != nil || len(logs) != 4 {
 		t.Fatalf("%q, %v", logs, err)

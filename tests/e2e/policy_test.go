@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"ai-sandbox/tests/e2e/drive"
+
 	"ai-sandbox/policy"
 )
 
@@ -21,33 +23,33 @@ import (
 func TestPrintPolicy(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	args := []string{"--print-policy=json", "--allow", b.host("ok.test"), "--allow", ".example.com", "pi", "-p", "hi there"}
-	first := b.ok(args...).Out
+	args := []string{"--print-policy=json", "--allow", b.Host("ok.test"), "--allow", ".example.com", "pi", "-p", "hi there"}
+	first := b.OK(args...).Out
 	var p policy.Policy
 	if err := json.Unmarshal([]byte(first), &p); err != nil {
 		t.Fatal(err)
 	}
-	if p.Harness != "pi" || !slices.Equal(p.Command, []string{"pi", "-p", "hi there"}) || p.Project != b.dir || len(p.Net.Allow) != 2 {
+	if p.Harness != "pi" || !slices.Equal(p.Command, []string{"pi", "-p", "hi there"}) || p.Project != b.Dir || len(p.Net.Allow) != 2 {
 		t.Errorf("%+v", p)
 	}
 	for range 5 {
-		if again := b.ok(args...).Out; again != first {
+		if again := b.OK(args...).Out; again != first {
 			t.Fatalf("not the same: %s\n%s", first, again)
 		}
 	}
 	// Listed in another order it is the same policy.
-	if again := b.ok("--print-policy=json", "--allow", ".example.com", "--allow", b.host("ok.test"), "pi", "-p", "hi there").Out; again != first {
+	if again := b.OK("--print-policy=json", "--allow", ".example.com", "--allow", b.Host("ok.test"), "pi", "-p", "hi there").Out; again != first {
 		t.Errorf("the order of flags shows: %s", again)
 	}
 	away := newBox(t)
-	away.dir = b.dir
-	away.env = []string{"PATH=" + t.TempDir(), "XDG_RUNTIME_DIR=" + os.Getenv("XDG_RUNTIME_DIR")}
-	if again := away.ok(args...).Out; again != first {
+	away.Dir = b.Dir
+	away.Env = []string{"PATH=" + t.TempDir(), "XDG_RUNTIME_DIR=" + os.Getenv("XDG_RUNTIME_DIR")}
+	if again := away.OK(args...).Out; again != first {
 		t.Errorf("without podman: %s", again)
 	}
 	for _, flag := range []string{"--dry-run", "--print-entrypoint", "--print-containerfile", "--print-policy"} {
-		r := away.ok(flag, "--allow", b.host("ok.test"), "pi")
-		if r.Out == "" || r.Out != away.ok(flag, "--allow", b.host("ok.test"), "pi").Out {
+		r := away.OK(flag, "--allow", b.Host("ok.test"), "pi")
+		if r.Out == "" || r.Out != away.OK(flag, "--allow", b.Host("ok.test"), "pi").Out {
 			t.Errorf("%s: %s", flag, r)
 		}
 	}
@@ -58,16 +60,16 @@ func TestPrintPolicy(t *testing.T) {
 func TestPolicyIsTrue(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	args := []string{"--allow", b.host("ok.test"), "--env", "EXTRA=1"}
+	args := []string{"--allow", b.Host("ok.test"), "--env", "EXTRA=1"}
 	var p policy.Policy
-	if err := json.Unmarshal([]byte(b.ok(append(append([]string{"--print-policy=json"}, args...), "--", "env")...).Out), &p); err != nil {
+	if err := json.Unmarshal([]byte(b.OK(append(append([]string{"--print-policy=json"}, args...), "--", "env")...).Out), &p); err != nil {
 		t.Fatal(err)
 	}
 	var want, got []string
 	for _, e := range p.Env {
 		want = append(want, e.Name)
 	}
-	r := b.ok(append(args, "--", "env", "-0")...)
+	r := b.OK(append(args, "--", "env", "-0")...)
 	for _, v := range strings.Split(strings.Trim(r.Out, "\x00"), "\x00") {
 		name, _, _ := strings.Cut(v, "=")
 		got = append(got, name)
@@ -84,23 +86,23 @@ func TestArgumentsPassThrough(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	odd := []string{"-p", "hi there", "--model", "x", "--", "-", "", "--allow=y", "a\nb", "$HOME", "*", "'\"\\", "é"}
-	if err := os.WriteFile(filepath.Join(b.dir, "show"), []byte("#!/bin/sh\nfor a; do printf '[%s]' \"$a\"; done\n"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(b.Dir, "show"), []byte("#!/bin/sh\nfor a; do printf '[%s]' \"$a\"; done\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	want := "[" + strings.Join(odd, "][") + "]"
-	r := b.ok(append([]string{"--net", "none", "--", "./show"}, odd...)...)
+	r := b.OK(append([]string{"--net", "none", "--", "./show"}, odd...)...)
 	if r.Out != want {
 		t.Errorf("got  %q\nwant %q", r.Out, want)
 	}
 	// What can't be passed on exactly is refused, not changed.
-	if r := b.run("--net", "none", "--", "./show", "\xff"); r.Code != 125 || r.Out != "" {
+	if r := b.Run("--net", "none", "--", "./show", "\xff"); r.Code != 125 || r.Out != "" {
 		t.Errorf("%s", r)
 	}
 	// The harness itself, by a pi of the home's own, which PATH does not find
 	// first: so through the policy.
 	plain := []string{"-p", "hi there", "--allow=y", "--model", "x", "--", "-", ""}
 	var p policy.Policy
-	r = b.ok(append([]string{"--print-policy=json", "pi"}, plain...)...)
+	r = b.OK(append([]string{"--print-policy=json", "pi"}, plain...)...)
 	if err := json.Unmarshal([]byte(r.Out), &p); err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +112,7 @@ func TestArgumentsPassThrough(t *testing.T) {
 	if !strings.Contains(r.Err, "--allow comes after") {
 		t.Errorf("no warning of our own flag after the harness: %s", r)
 	}
-	r = b.ok(append([]string{"--print-policy=json"}, plain...)...)
+	r = b.OK(append([]string{"--print-policy=json"}, plain...)...)
 	if err := json.Unmarshal([]byte(r.Out), &p); err != nil {
 		t.Fatal(err)
 	}
@@ -125,12 +127,12 @@ func TestRulesetIsPrinted(t *testing.T) {
 	for name, args := range map[string][]string{"gated": {}, "none": {"--net", "none"}, "published": {"--publish", ":3000", "--publish", ":3000", "--publish", ":5173"}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t)
-			stop := b.background(t, append(args, "--", "sh", "-c", `echo "p${http_proxy##*:}" >port; cat`)...)
+			_, stop := b.Background(t, append(args, "--", "sh", "-c", `echo "p${http_proxy##*:}" >port; cat`)...)
 			defer stop()
-			port := strings.TrimPrefix(b.file(t, "port"), "p")
-			pid := strings.TrimSpace(output(t, "podman", "inspect", "--format", "{{.State.Pid}}", "aisb-"+sessionOf(t, b)))
-			got := output(t, "podman", "unshare", "nsenter", "--user=/proc/"+pid+"/ns/user", "--net=/proc/"+pid+"/ns/net", "nft", "list", "ruleset")
-			want := strings.ReplaceAll(b.ok(append(append([]string{"--print-entrypoint"}, args...), "--", "true")...).Out, policy.PortPlaceholder, port)
+			port := strings.TrimPrefix(b.File(t, "port"), "p")
+			pid := strings.TrimSpace(drive.Output(t, "podman", "inspect", "--format", "{{.State.Pid}}", "aisb-"+sessionOf(t, b)))
+			got := drive.Output(t, "podman", "unshare", "nsenter", "--user=/proc/"+pid+"/ns/user", "--net=/proc/"+pid+"/ns/net", "nft", "list", "ruleset")
+			want := strings.ReplaceAll(b.OK(append(append([]string{"--print-entrypoint"}, args...), "--", "true")...).Out, policy.PortPlaceholder, port)
 			got = regexp.MustCompile(`packets \d+ bytes \d+`).ReplaceAllString(got, "packets 0 bytes 0")
 			if got != want {
 				t.Errorf("in the kernel:\n%s\nprinted:\n%s", got, want)
@@ -145,12 +147,12 @@ func TestRulesetIsPrinted(t *testing.T) {
 // A control that does not read back: 77, and the command has not run.
 func TestTamperedRuleset(t *testing.T) {
 	b := newBox(t)
-	b.bin = filepath.Join(w.bin, "ai-sandbox-testhook")
-	file := filepath.Join(w.home, "e2e", "files", b.token+".json")
+	b.Bin = filepath.Join(w.bin, "ai-sandbox-testhook")
+	file := filepath.Join(w.home, "e2e", "files", b.Token+".json")
 	t.Cleanup(func() { os.Remove(file) })
 	// The positive control: the same program, without a fault.
-	b.ok(b.gated("sh", "-c", "echo ran >ran")...)
-	if b.file(t, "ran") != "ran" {
+	b.OK(b.Gated("sh", "-c", "echo ran >ran")...)
+	if b.File(t, "ran") != "ran" {
 		t.Fatal("the positive control failed")
 	}
 	before := snapshot(t)
@@ -158,7 +160,7 @@ func TestTamperedRuleset(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref := regexp.MustCompile(`localhost/ai-sandbox:[0-9a-f]+`).FindString(b.ok("--print-policy=json", "--", "true").Out)
+	ref := regexp.MustCompile(`localhost/ai-sandbox:[0-9a-f]+`).FindString(b.OK("--print-policy=json", "--", "true").Out)
 	var record string
 	for _, r := range records {
 		if strings.Contains(r, strings.TrimPrefix(ref, "localhost/ai-sandbox:")) {
@@ -192,30 +194,30 @@ func TestTamperedRuleset(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				tampered := strings.TrimSpace(output(t, "podman", "build", "-q", "--pull=never", dir))
+				tampered := strings.TrimSpace(drive.Output(t, "podman", "build", "-q", "--pull=never", dir))
 				if !slices.Contains(made, tampered) {
 					made = append(made, tampered)
 				}
 				if err := os.WriteFile(record, []byte(strings.Replace(string(honest), string(id[1]), tampered, 1)), 0o600); err != nil {
 					t.Fatal(err)
 				}
-				if err := os.Remove(filepath.Join(b.dir, "ran")); err != nil && !errors.Is(err, os.ErrNotExist) {
+				if err := os.Remove(filepath.Join(b.Dir, "ran")); err != nil && !errors.Is(err, os.ErrNotExist) {
 					t.Fatal(err)
 				}
 				args := []string{"--report", file, "--net", mode, "--", "sh", "-c", "echo ran >ran"}
 				if mode == "gated" {
-					args = append([]string{"--allow", b.host("ok.test")}, args...)
+					args = append([]string{"--allow", b.Host("ok.test")}, args...)
 				}
-				r := b.run(args...)
-				if _, err := os.Stat(filepath.Join(b.dir, "ran")); err == nil || r.Code != 77 {
+				r := b.Run(args...)
+				if _, err := os.Stat(filepath.Join(b.Dir, "ran")); err == nil || r.Code != 77 {
 					t.Fatalf("want 77, and that nothing ran (%v): %s", err, r)
 				}
-				if rep := readReport(t, file); rep.EndedBy != "entrypoint" || rep.ExitCode != 77 || rep.Control != "ruleset" || rep.Reason == "" {
+				if rep := drive.ReadReport(t, file); rep.EndedBy != "entrypoint" || rep.ExitCode != 77 || rep.Control != "ruleset" || rep.Reason == "" {
 					t.Errorf("%+v", rep)
 				}
 			})
 		}
 	}
 	nothingLeft(t, before, 2*time.Second)
-	output(t, "podman", append([]string{"rmi", "-f"}, made...)...)
+	drive.Output(t, "podman", append([]string{"rmi", "-f"}, made...)...)
 }

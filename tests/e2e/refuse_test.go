@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ai-sandbox/tests/e2e/drive"
 )
 
 // Each refusal is one sentence that says what to do, and nothing is started.
@@ -62,13 +64,13 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBox(t)
-			b.env = tc.env
+			b.Env = tc.env
 			switch {
 			case filepath.IsAbs(tc.dir):
-				b.dir = tc.dir
+				b.Dir = tc.dir
 			case tc.dir != "":
-				b.dir = filepath.Join(b.dir, tc.dir)
-				if err := os.Mkdir(b.dir, 0o700); err != nil {
+				b.Dir = filepath.Join(b.Dir, tc.dir)
+				if err := os.Mkdir(b.Dir, 0o700); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -76,13 +78,13 @@ func TestRefusals(t *testing.T) {
 			switch tc.hide {
 			case "":
 			case "root":
-				args = append([]string{"-Ur", "--", b.bin}, args...)
-				b.bin = "/usr/bin/unshare"
+				args = append([]string{"-Ur", "--", b.Bin}, args...)
+				b.Bin = "/usr/bin/unshare"
 			default:
-				args = append([]string{"--mount", "--map-current-user", "--keep-caps", "--", "sh", "-c", `mount --bind /dev/null "$0" && exec "$@"`, tc.hide, b.bin}, args...)
-				b.bin = "/usr/bin/unshare"
+				args = append([]string{"--mount", "--map-current-user", "--keep-caps", "--", "sh", "-c", `mount --bind /dev/null "$0" && exec "$@"`, tc.hide, b.Bin}, args...)
+				b.Bin = "/usr/bin/unshare"
 			}
-			r := b.run(args...)
+			r := b.Run(args...)
 			lines := strings.Split(strings.TrimSpace(r.Err), "\n")
 			lines = filter(lines, func(s string) bool { return !strings.HasPrefix(s, "ai-sandbox: hint: ") })
 			if tc.hide != "" {
@@ -94,7 +96,7 @@ func TestRefusals(t *testing.T) {
 		})
 	}
 	// The positive control: in the same environment, without the fault, it runs.
-	if b := newBox(t); b.run("--net", "none", "--", "true").Code != 0 {
+	if b := newBox(t); b.Run("--net", "none", "--", "true").Code != 0 {
 		t.Error("the positive control failed")
 	}
 }
@@ -135,21 +137,21 @@ func TestHelpersOfTheProject(t *testing.T) {
 	b := newBox(t)
 	names := []string{"podman", "pasta", "conmon", "crun", "runc", "git", "newuidmap", "newgidmap", "catatonit", "netavark", "nft", "modprobe", "getent", "sh"}
 	for _, name := range names {
-		if err := os.WriteFile(filepath.Join(b.dir, name), []byte("#!/bin/sh\n: >'"+b.dir+"/ran-'\"${0##*/}\"\nexit 1\n"), 0o755); err != nil {
+		if err := os.WriteFile(filepath.Join(b.Dir, name), []byte("#!/bin/sh\n: >'"+b.Dir+"/ran-'\"${0##*/}\"\nexit 1\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	ran := func() []string {
-		out, err := filepath.Glob(filepath.Join(b.dir, "ran-*"))
+		out, err := filepath.Glob(filepath.Join(b.Dir, "ran-*"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return out
 	}
-	b.env = []string{"PATH=.:" + b.dir + "::" + os.Getenv("PATH")}
+	b.Env = []string{"PATH=.:" + b.Dir + "::" + os.Getenv("PATH")}
 	// The positive control: called by that PATH, each of them leaves a mark.
 	cmd := exec.Command("/bin/sh", "-c", strings.Join(names, "; "))
-	cmd.Dir, cmd.Env = b.dir, b.env
+	cmd.Dir, cmd.Env = b.Dir, b.Env
 	_ = cmd.Run() // each of them fails
 	if got := ran(); len(got) != len(names) {
 		t.Fatalf("the positive control failed: %q", got)
@@ -161,8 +163,8 @@ func TestHelpersOfTheProject(t *testing.T) {
 	}
 	stopService(t)
 	defer stopService(t) // the next test's is not of this environment
-	b.ok(b.gated("true")...)
-	b.ok("doctor")
+	b.OK(b.Gated("true")...)
+	b.OK("doctor")
 	if len(find(t, "podman", "system service")) == 0 {
 		t.Error("no service was started, so its helpers were not looked for")
 	}
@@ -235,13 +237,13 @@ sed 's/^/resolv /' /etc/resolv.conf; sed 's/^/hosts /' /etc/hosts
 `
 
 // observe is what look said, and how podman made the containers.
-func observe(t *testing.T, b *box, containers ...string) string {
+func observe(t *testing.T, b *drive.Box, containers ...string) string {
 	t.Helper()
 	var out strings.Builder
-	out.WriteString(b.file(t, "look.txt") + "\n")
+	out.WriteString(b.File(t, "look.txt") + "\n")
 	for _, c := range containers {
 		var data []define
-		if err := json.Unmarshal([]byte(output(t, "podman", "inspect", c)), &data); err != nil || len(data) != 1 {
+		if err := json.Unmarshal([]byte(drive.Output(t, "podman", "inspect", c)), &data); err != nil || len(data) != 1 {
 			t.Fatalf("podman inspect %s: %d, %v", c, len(data), err)
 		}
 		d := data[0]
@@ -318,8 +320,8 @@ func ociFacts(t *testing.T, config []byte) []byte {
 func bare(t *testing.T, image string, env []string) string {
 	t.Helper()
 	b := newBox(t)
-	name := "e2e-bare-" + b.token
-	args := []string{"run", "-d", "--name", name, "-v", b.dir + ":" + b.dir, "--entrypoint", "sh", image, "-c", "cd " + b.dir + "\n" + look + "while [ ! -e end ]; do sleep 0.05; done"}
+	name := "e2e-bare-" + b.Token
+	args := []string{"run", "-d", "--name", name, "-v", b.Dir + ":" + b.Dir, "--entrypoint", "sh", image, "-c", "cd " + b.Dir + "\n" + look + "while [ ! -e end ]; do sleep 0.05; done"}
 	podman := func(args ...string) (string, error) {
 		cmd := exec.Command("podman", args...)
 		cmd.Env = append(os.Environ(), env...)
@@ -328,7 +330,7 @@ func bare(t *testing.T, image string, env []string) string {
 	}
 	defer func() {
 		// By itself: podman cannot end one in the host's process namespace.
-		if err := os.WriteFile(filepath.Join(b.dir, "end"), nil, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(b.Dir, "end"), nil, 0o600); err != nil {
 			t.Error(err)
 		}
 		_, _ = podman("wait", name) // it may never have come to be
@@ -336,7 +338,7 @@ func bare(t *testing.T, image string, env []string) string {
 			t.Errorf("remove the bare container: %v: %s", err, out)
 		}
 	}()
-	if err := os.Chmod(b.dir, 0o777); err != nil { // for whoever the user is
+	if err := os.Chmod(b.Dir, 0o777); err != nil { // for whoever the user is
 		t.Fatal(err)
 	}
 	if out, err := podman(args...); err != nil {
@@ -346,9 +348,9 @@ func bare(t *testing.T, image string, env []string) string {
 }
 
 // imageIDs are the ids of the images that the box runs on, the sandbox's first.
-func imageIDs(t *testing.T, b *box) []string {
+func imageIDs(t *testing.T, b *drive.Box) []string {
 	t.Helper()
-	text := b.ok("--print-policy=json", "--", "true").Out
+	text := b.OK("--print-policy=json", "--", "true").Out
 	var ids []string
 	for _, name := range []string{"recorded_id", "gate_recorded_id"} {
 		m := regexp.MustCompile(`"` + name + `": *"([0-9a-f]{64})"`).FindStringSubmatch(text)
@@ -362,18 +364,18 @@ func imageIDs(t *testing.T, b *box) []string {
 
 // session runs look in a session and observes both of its containers while f
 // runs.
-func session(t *testing.T, b *box, f func()) string {
+func session(t *testing.T, b *drive.Box, f func()) string {
 	t.Helper()
-	stop := b.background(t, "--ephemeral-home", "--allow", b.host("ok.test"), "--env", "PASSED=1", "--", "sh", "-c", look+curl+"https://"+b.host("ok.test")+"/ >curl.txt; echo >done; cat")
+	_, stop := b.Background(t, "--ephemeral-home", "--allow", b.Host("ok.test"), "--env", "PASSED=1", "--", "sh", "-c", look+curl+"https://"+b.Host("ok.test")+"/ >curl.txt; echo >done; cat")
 	defer stop()
-	b.file(t, "done")
+	b.File(t, "done")
 	id := sessionOf(t, b)
 	out := observe(t, b, "aisb-"+id, "aisb-gate-"+id)
 	if f != nil {
 		f()
 	}
-	if !strings.Contains(b.file(t, "curl.txt"), w.net.Marker) || !strings.Contains(out, "status NoNewPrivs:\t1") || !strings.Contains(out, "status CapBnd:\t0000000000000000") {
-		t.Errorf("changed: %s\n%s", b.file(t, "curl.txt"), out)
+	if !strings.Contains(b.File(t, "curl.txt"), w.net.Marker) || !strings.Contains(out, "status NoNewPrivs:\t1") || !strings.Contains(out, "status CapBnd:\t0000000000000000") {
+		t.Errorf("changed: %s\n%s", b.File(t, "curl.txt"), out)
 	}
 	return out
 }
@@ -515,13 +517,13 @@ func TestContainersConf(t *testing.T) {
 		}
 	})
 
-	loopback := func(b *box) string {
-		return b.ok(b.gated("sh", "-c", "./probe tcp 127.0.0.1:"+port(l.Addr)+" [::1]:"+port(l.Addr)+" 192.0.2.2:"+port(l.Addr))...).Out
+	loopback := func(b *drive.Box) string {
+		return b.OK(b.Gated("sh", "-c", "./probe tcp 127.0.0.1:"+port(l.Addr)+" [::1]:"+port(l.Addr)+" 192.0.2.2:"+port(l.Addr))...).Out
 	}
 
 	t.Run("own service", func(t *testing.T) {
 		b := newBox(t)
-		b.env = env
+		b.Env = env
 		install(t, conf(true, merged(slips)...), slips...)
 		stopService(t)
 		unslipped(t, session(t, b, func() { goldenSpec(t, b, "inspect-", "oci-") }), slips)
@@ -534,7 +536,7 @@ func TestContainersConf(t *testing.T) {
 	})
 	t.Run("limits", func(t *testing.T) {
 		b := newBox(t)
-		b.env = env
+		b.Env = env
 		install(t, conf(true, stay...))
 		stopService(t)
 		out := session(t, b, nil)
@@ -557,7 +559,7 @@ func TestContainersConf(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, 20*time.Second, "a podman service", func() bool {
+			drive.Eventually(t, 20*time.Second, "a podman service", func() bool {
 				c, err := net.Dial("unix", socket)
 				if err == nil {
 					c.Close()
@@ -573,7 +575,7 @@ func TestContainersConf(t *testing.T) {
 		overridden := slices.DeleteFunc(slices.Clone(slips), func(s slip) bool { return s.refused != "" })
 		t.Run("overridden", func(t *testing.T) {
 			b := newBox(t)
-			b.env = env
+			b.Env = env
 			install(t, conf(true, merged(overridden)...))
 			defer serve(t)()
 			// The gate reads no hosts file, and the sandbox has the image's.
@@ -586,12 +588,12 @@ func TestContainersConf(t *testing.T) {
 			}
 			t.Run(s.name, func(t *testing.T) {
 				b := newBox(t)
-				b.env = env
+				b.Env = env
 				install(t, conf(false, s), s)
 				defer serve(t)()
 				_ = os.Remove(ran) // only that of this run
-				r := b.run(b.gated("sh", "-c", "touch started; ./probe tcp 127.0.0.1:"+port(l.Addr))...)
-				if l.Count() != 0 || r.Out != "" || b.size("started") != 0 {
+				r := b.Run(b.Gated("sh", "-c", "touch started; ./probe tcp 127.0.0.1:"+port(l.Addr))...)
+				if l.Count() != 0 || r.Out != "" || b.Size("started") != 0 {
 					t.Errorf("the command ran: %s", r)
 				}
 				said := filter(strings.Split(r.Err, "\n"), func(line string) bool {
@@ -622,7 +624,7 @@ func TestImageConfig(t *testing.T) {
 		{name: "HEALTHCHECK", value: `CMD ["/bin/true"]`, seen: `^health \["CMD" "/bin/true"\]$`},
 	}
 	b := newBox(t)
-	state := filepath.Join(w.home, "e2e", "state-"+b.token)
+	state := filepath.Join(w.home, "e2e", "state-"+b.Token)
 	t.Cleanup(func() { removeAll(t, state) })
 	records := filepath.Join("ai-sandbox", "images")
 	if err := os.MkdirAll(filepath.Join(state, records), 0o700); err != nil {
@@ -642,10 +644,10 @@ func TestImageConfig(t *testing.T) {
 			t.Fatal(err)
 		}
 		// With a name: another test prunes those that have none.
-		name := fmt.Sprintf("localhost/e2e-config-%s:%d", b.token, i)
-		changed := strings.TrimSpace(output(t, "podman", "build", "-q", "--format", "docker", "-t", name, dir))
+		name := fmt.Sprintf("localhost/e2e-config-%s:%d", b.Token, i)
+		changed := strings.TrimSpace(drive.Output(t, "podman", "build", "-q", "--format", "docker", "-t", name, dir))
 		// Not with the parents, which are everybody's.
-		t.Cleanup(func() { output(t, "podman", "rmi", "--no-prune", name) })
+		t.Cleanup(func() { drive.Output(t, "podman", "rmi", "--no-prune", name) })
 		if sandbox == "" {
 			sandbox = changed
 		}
@@ -653,7 +655,7 @@ func TestImageConfig(t *testing.T) {
 		if err != nil || len(files) == 0 {
 			t.Fatalf("no records: %v", err)
 		}
-		output(t, "sed", append([]string{"-i", "s/" + id + "/" + changed + "/"}, files...)...)
+		drive.Output(t, "sed", append([]string{"-i", "s/" + id + "/" + changed + "/"}, files...)...)
 	}
 	out := bare(t, sandbox, nil)
 	for _, s := range slips[2:] {
@@ -661,13 +663,13 @@ func TestImageConfig(t *testing.T) {
 			t.Errorf("the positive control of %s failed: %s", s.name, out)
 		}
 	}
-	if out := output(t, "podman", "run", "--rm", sandbox); out != "CANARY CANARY-CMD\n" {
+	if out := drive.Output(t, "podman", "run", "--rm", sandbox); out != "CANARY CANARY-CMD\n" {
 		t.Errorf("the positive control of ENTRYPOINT and CMD failed: %q", out)
 	}
-	b.env = []string{"XDG_STATE_HOME=" + state}
+	b.Env = []string{"XDG_STATE_HOME=" + state}
 	out = session(t, b, func() {
 		goldenSpec(t, b, "oci-")
-		if got := output(t, "podman", "inspect", "--format", "{{.Image}}", "aisb-"+sessionOf(t, b)); !strings.Contains(got, sandbox) {
+		if got := drive.Output(t, "podman", "inspect", "--format", "{{.Image}}", "aisb-"+sessionOf(t, b)); !strings.Contains(got, sandbox) {
 			t.Errorf("another image was used: %s", got)
 		}
 	})
@@ -687,9 +689,9 @@ func TestSignalWhileWaiting(t *testing.T) {
 	}
 	b := newBox(t)
 	before := snapshot(t)
-	l := b.start(t, append([]string{"--ephemeral-home"}, b.gated("true")...)...)
-	eventually(t, time.Minute, "a start that waits", func() bool {
-		open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", l.cmd.Process.Pid))
+	l := b.Start(t, append([]string{"--ephemeral-home"}, b.Gated("true")...)...)
+	drive.Eventually(t, time.Minute, "a start that waits", func() bool {
+		open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", l.Cmd.Process.Pid))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -699,16 +701,16 @@ func TestSignalWhileWaiting(t *testing.T) {
 		})
 		return len(waiting) > 0
 	})
-	if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := l.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if r := l.wait(5 * time.Second); r.Code != 128+int(syscall.SIGTERM) {
+	if r := l.Wait(5 * time.Second); r.Code != 128+int(syscall.SIGTERM) {
 		t.Errorf("%s", r)
 	}
 	nothingLeft(t, before, 5*time.Second)
 	// The positive control: without the other one it runs.
 	f.Close()
-	b.ok(b.gated("true")...)
+	b.OK(b.Gated("true")...)
 }
 
 // stopService ends the podman service that ai-sandbox started, so that the next
@@ -719,7 +721,7 @@ func stopService(t *testing.T) {
 		killWait(t, p)
 	}
 	// A thread of it may hold the socket for a moment longer.
-	eventually(t, 10*time.Second, "the end of podman's service", func() bool {
+	drive.Eventually(t, 10*time.Second, "the end of podman's service", func() bool {
 		c, err := net.Dial("unix", filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "ai-sandbox", "podman.sock"))
 		if err == nil {
 			c.Close()

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"ai-sandbox/tests/e2e/drive"
+
 	"ai-sandbox/policy"
 	"ai-sandbox/tests/e2e/canary"
 )
@@ -33,17 +35,17 @@ func TestCanaries(t *testing.T) {
 	if err := os.WriteFile(file, []byte("FILED="+filed+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b.env = append(b.env, "BY_NAME="+byName, "AI_API_TOKEN="+token)
+	b.Env = append(b.Env, "BY_NAME="+byName, "AI_API_TOKEN="+token)
 	for n := range 190 {
-		b.env = append(b.env, fmt.Sprintf("HOST_%d=%s", n, c.Add(fmt.Sprintf("HOST%d", n))))
+		b.Env = append(b.Env, fmt.Sprintf("HOST_%d=%s", n, c.Add(fmt.Sprintf("HOST%d", n))))
 	}
 	for _, n := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"} {
-		b.env = append(b.env, n+"=http://user:"+c.Add(n)+"@proxy.test:1")
+		b.Env = append(b.Env, n+"=http://user:"+c.Add(n)+"@proxy.test:1")
 	}
 	for _, n := range []string{"AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "SSH_AUTH_SOCK", "LC_MINE"} {
-		b.env = append(b.env, n+"="+c.Add(n))
+		b.Env = append(b.Env, n+"="+c.Add(n))
 	}
-	bin := filepath.Join(b.dir, "bin")
+	bin := filepath.Join(b.Dir, "bin")
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +53,7 @@ func TestCanaries(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bin, "pi"), []byte("#!/bin/sh\nexec \"$@\"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"--env", "BY_NAME", "--env-file", file, "--env", "PUBLIC=of all", "--env", "PATH=" + bin + ":/usr/local/bin:/usr/bin:/bin", "--allow", b.host("ok.test")}
+	args := []string{"--env", "BY_NAME", "--env-file", file, "--env", "PUBLIC=of all", "--env", "PATH=" + bin + ":/usr/local/bin:/usr/bin:/bin", "--allow", b.Host("ok.test")}
 
 	began := time.Now()
 	podmanSays := func(args ...string) string { // what it says of what has gone meanwhile is no matter
@@ -60,7 +62,7 @@ func TestCanaries(t *testing.T) {
 	}
 	dirs := []string{
 		filepath.Join(w.home, "e2e", "state"), filepath.Join(w.home, "e2e", "cache"), filepath.Join(w.home, "e2e", "config"),
-		filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "ai-sandbox"), filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "containers"), b.dir,
+		filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "ai-sandbox"), filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "containers"), b.Dir,
 	}
 	store := filepath.Join(w.home, ".local/share/containers")
 	meta := []string{} // all but the file systems
@@ -85,37 +87,37 @@ func TestCanaries(t *testing.T) {
 		for _, what := range [][]string{{"events", "--stream=false", "--since", began.Add(-time.Minute).Format(time.RFC3339)}, {"ps", "-a", "--no-trunc", "--format", "json"}} {
 			out := podmanSays(what...)
 			if in := c.In(out); len(in) > 0 || !strings.Contains(out, "aisb-") && what[0] == "events" {
-				t.Errorf("%s, podman %s has %q: %s", when, what[0], in, tail(out))
+				t.Errorf("%s, podman %s has %q: %s", when, what[0], in, drive.Tail(out))
 			}
 		}
 	}
-	silent := func(when string, r result) {
+	silent := func(when string, r drive.Result) {
 		t.Helper()
 		if in := c.In(r.Out + r.Err); len(in) > 0 {
 			t.Errorf("%s, the output has %q: %s", when, in, r)
 		}
 	}
 	watch := c.Watch(func(argv string) bool {
-		return strings.Contains(argv, b.bin) || strings.Contains(argv, b.token) || argv == "env -i sleep 1000 "
+		return strings.Contains(argv, b.Bin) || strings.Contains(argv, b.Token) || argv == "env -i sleep 1000 "
 	})
 	const script = `printf %s "$BY_NAME$FILED$AI_API_TOKEN" | { read -r x; test ${#x} -gt 90 && echo up >up; }; read -r x || :`
 
 	// Success, with the harness's token.
-	l := b.start(t, append(args, "pi", "sh", "-c", script, b.token)...)
-	b.file(t, "up")
+	l := b.Start(t, append(args, "pi", "sh", "-c", script, b.Token)...)
+	b.File(t, "up")
 	id := sessionOf(t, b)
 	for _, name := range []string{"aisb-" + id, "aisb-gate-" + id} {
-		out := output(t, "podman", "inspect", name)
+		out := drive.Output(t, "podman", "inspect", name)
 		if in := c.In(out); len(in) > 0 || !strings.Contains(out, name) {
-			t.Errorf("podman inspect %s has %q: %s", name, in, tail(out))
+			t.Errorf("podman inspect %s has %q: %s", name, in, drive.Tail(out))
 		}
 		if out := podmanSays("logs", name); len(c.In(out)) > 0 {
-			t.Errorf("podman logs %s: %s", name, tail(out))
+			t.Errorf("podman logs %s: %s", name, drive.Tail(out))
 		}
 	}
 	sweep("while it runs", meta...)
-	l.in.Close()
-	r := l.wait(30 * time.Second)
+	l.In.Close()
+	r := l.Wait(30 * time.Second)
 	silent("success", r)
 	if r.Code != 0 || !strings.Contains(r.Err, "ai-sandbox: AI_API_TOKEN is passed to pi, which needs it\n") {
 		t.Errorf("the token is not told, or does not reach pi: %s", r)
@@ -123,20 +125,20 @@ func TestCanaries(t *testing.T) {
 	sweep("after success", meta...)
 
 	// SIGKILL of ai-sandbox, and what a later command finds.
-	if err := os.Remove(filepath.Join(b.dir, "up")); err != nil {
+	if err := os.Remove(filepath.Join(b.Dir, "up")); err != nil {
 		t.Fatal(err)
 	}
-	l = b.start(t, append(args, "pi", "sh", "-c", script, b.token)...)
-	b.file(t, "up")
-	_ = l.cmd.Process.Kill()
+	l = b.Start(t, append(args, "pi", "sh", "-c", script, b.Token)...)
+	b.File(t, "up")
+	_ = l.Cmd.Process.Kill()
 	sweep("after SIGKILL", meta...)
-	silent("SIGKILL", l.wait(10*time.Second))
-	silent("clean", b.ok("clean"))
+	silent("SIGKILL", l.Wait(10*time.Second))
+	silent("clean", b.OK("clean"))
 	sweep("after the reaping", meta...)
 
 	// A sandbox that stays: its log has the command's output, and it is at rest.
-	up := b.ok(append(append([]string{"up", "--json"}, args...), ".", "--", "sh", "-c",
-		`printf 'name %s\nfile ' "$BY_NAME"; for i in 1 2 3; do printf %.9s "$FILED"; FILED=${FILED#?????????}; done; printf '%s\n' "$FILED"; exec env -i sleep 1000`, b.token)...)
+	up := b.OK(append(append([]string{"up", "--json"}, args...), ".", "--", "sh", "-c",
+		`printf 'name %s\nfile ' "$BY_NAME"; for i in 1 2 3; do printf %.9s "$FILED"; FILED=${FILED#?????????}; done; printf '%s\n' "$FILED"; exec env -i sleep 1000`, b.Token)...)
 	silent("up", up)
 	var h struct {
 		ID  string `json:"sandbox_id"`
@@ -146,20 +148,20 @@ func TestCanaries(t *testing.T) {
 	if err := json.Unmarshal([]byte(up.Out), &h); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { b.run("down", h.ID) })
-	eventually(t, 20*time.Second, "the log without secrets", func() bool {
+	t.Cleanup(func() { b.Run("down", h.ID) })
+	drive.Eventually(t, 20*time.Second, "the log without secrets", func() bool {
 		data, err := os.ReadFile(h.Log)
 		return err == nil && strings.Contains(string(data), "name [BY_NAME]\nfile [FILED]\n")
 	})
 	sweep("while a sandbox is up", meta...)
-	silent("wait", b.ok("wait", h.ID, "--ready", "--json"))
-	silent("exec", b.ok("exec", h.ID, "--", "sh", "-c", `test -n "$BY_NAME"`, b.token))
+	silent("wait", b.OK("wait", h.ID, "--ready", "--json"))
+	silent("exec", b.OK("exec", h.ID, "--", "sh", "-c", `test -n "$BY_NAME"`, b.Token))
 	if err := syscall.Kill(h.PID, syscall.SIGKILL); err != nil {
 		t.Error(err)
 	}
 	sweep("after SIGKILL of a supervisor", meta...)
-	silent("wait", b.ok("wait", h.ID, "--exit", "--json"))
-	silent("down", b.ok("down", h.ID))
+	silent("wait", b.OK("wait", h.ID, "--exit", "--json"))
+	silent("down", b.OK("down", h.ID))
 
 	planted := c.Add("PLANTED")
 	for _, p := range [][2]string{{planted, "X=1"}, {"sleep", "X=" + planted}} {
@@ -193,46 +195,46 @@ func TestCanaries(t *testing.T) {
 
 	// Failure: what can't be run quotes the command line, here with a value in it.
 	report := filepath.Join(own, "report.json")
-	r = b.run(append(append([]string{"--report", report}, args...), "--", "/no/such/"+byName)...)
+	r = b.Run(append(append([]string{"--report", report}, args...), "--", "/no/such/"+byName)...)
 	silent("failure", r)
 	if text, err := os.ReadFile(report); r.Code != 127 || !strings.Contains(r.Err, "/no/such/[BY_NAME]: ") || err != nil || len(c.In(string(text))) > 0 || !strings.Contains(string(text), "[BY_NAME]") {
 		t.Errorf("%s %s (%v)", r, text, err)
 	}
 	// A line of squid's: a host that the gate refused is what the command asked for.
 	host := strings.ToLower(strings.ReplaceAll(filed, "_", "-"))
-	b.env = append(b.env, "HOSTLIKE="+host)
-	r = b.run("--env", "HOSTLIKE", "--report", report, "--allow", b.host("ok.test"), "--", "sh", "-c", "curl -s http://$HOSTLIKE.no.test/; exit 4")
+	b.Env = append(b.Env, "HOSTLIKE="+host)
+	r = b.Run("--env", "HOSTLIKE", "--report", report, "--allow", b.Host("ok.test"), "--", "sh", "-c", "curl -s http://$HOSTLIKE.no.test/; exit 4")
 	if text, err := os.ReadFile(report); r.Code != 4 || strings.Contains(r.Err, host) || !strings.Contains(r.Err, "[HOSTLIKE].no.test") || err != nil || strings.Contains(string(text), host) || !strings.Contains(string(text), "[HOSTLIKE].no.test") {
 		t.Errorf("%s %s (%v)", r, text, err)
 	}
-	b.env = append(b.env, "AISB_NODE_MIRROR=https://u:"+byName+"@m.test/"+filed)
+	b.Env = append(b.Env, "AISB_NODE_MIRROR=https://u:"+byName+"@m.test/"+filed)
 	for _, format := range []string{"--json=true", "--json=false"} {
-		silent("config", b.ok(append([]string{"config", format}, args...)...))
+		silent("config", b.OK(append([]string{"config", format}, args...)...))
 	}
-	b.env = b.env[:len(b.env)-1]
+	b.Env = b.Env[:len(b.Env)-1]
 	for _, flag := range []string{"--print-policy", "--print-policy=json", "--dry-run"} {
 		basic := base64.StdEncoding.EncodeToString([]byte("u:" + filed))
-		r := b.ok(append(append([]string{flag}, args...), "pi", "-p", byName, basic, token)...)
+		r := b.OK(append(append([]string{flag}, args...), "pi", "-p", byName, basic, token)...)
 		silent(flag, r)
 		if strings.Contains(r.Out, basic) || !strings.Contains(r.Out, "[AI_API_TOKEN]") {
 			t.Errorf("%s: %s", flag, r)
 		}
 	}
 	// The command's own output is the user's, byte for byte.
-	if r := b.ok(append(args, "--", "printenv", "BY_NAME", "FILED", "PUBLIC")...); r.Out != byName+"\n"+filed+"\nof all\n" {
+	if r := b.OK(append(args, "--", "printenv", "BY_NAME", "FILED", "PUBLIC")...); r.Out != byName+"\n"+filed+"\nof all\n" {
 		t.Errorf("%s", r)
 	}
-	if in := c.In(b.ok(append(args, "--", "env")...).Out); !slices.Equal(in, []string{"FILE", "NAME"}) {
+	if in := c.In(b.OK(append(args, "--", "env")...).Out); !slices.Equal(in, []string{"FILE", "NAME"}) {
 		t.Errorf("inside there are %q", in)
 	}
 
 	// At the end everything of podman's, the images' layers too, and the journal.
-	name := "e2e-control-" + strings.ToLower(b.token)
-	output(t, "podman", "create", "--name", name, "--label", "control="+planted, "--env", "CONTROL="+planted, imageIDs(t, b)[0], "true")
+	name := "e2e-control-" + strings.ToLower(b.Token)
+	drive.Output(t, "podman", "create", "--name", name, "--label", "control="+planted, "--env", "CONTROL="+planted, imageIDs(t, b)[0], "true")
 	t.Cleanup(func() { podmanSays("rm", "-f", name) })
 	for _, what := range [][]string{{"inspect", name}, {"events", "--stream=false", "--since", began.Format(time.RFC3339)}} {
 		if out := podmanSays(what...); !slices.Equal(c.In(out), []string{"PLANTED"}) {
-			t.Errorf("the control is not in podman %s: %q %s", what[0], c.In(out), tail(out))
+			t.Errorf("the control is not in podman %s: %q %s", what[0], c.In(out), drive.Tail(out))
 		}
 	}
 	hits, err := c.Sweep([]string{"podman", "unshare"}, exists(append(dirs, store))...)
@@ -261,7 +263,7 @@ func TestLoaderVariables(t *testing.T) {
 	b := newBox(t)
 	put := func(name, text string, mode os.FileMode) {
 		t.Helper()
-		path := filepath.Join(b.dir, name)
+		path := filepath.Join(b.Dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -270,35 +272,35 @@ func TestLoaderVariables(t *testing.T) {
 		}
 	}
 	var p policy.Policy
-	if err := json.Unmarshal([]byte(b.ok("--print-policy=json", "--", "true").Out), &p); err != nil {
+	if err := json.Unmarshal([]byte(b.OK("--print-policy=json", "--", "true").Out), &p); err != nil {
 		t.Fatal(err)
 	}
-	if p.Workdir != b.dir {
+	if p.Workdir != b.Dir {
 		t.Fatalf("the project is at %s inside, so nothing on the host would find a payload in it", p.Workdir)
 	}
-	so, err := canary.Preload(b.dir + "/loaded")
+	so, err := canary.Preload(b.Dir + "/loaded")
 	if err != nil {
 		t.Fatal(err)
 	}
 	put("evil.so", string(so), 0o755)
-	put("evil.sh", "cat /proc/self/status >>"+b.dir+"/sourced\n", 0o644)
+	put("evil.sh", "cat /proc/self/status >>"+b.Dir+"/sourced\n", 0o644)
 	for _, name := range []string{"crun", "conmon", "pasta", "podman", "nft", "squid", "aisb-entrypoint", "newuidmap", "true"} {
-		put("bin/"+name, "#!/bin/bash\necho $0 >>"+b.dir+"/found\n", 0o755)
+		put("bin/"+name, "#!/bin/bash\necho $0 >>"+b.Dir+"/found\n", 0o755)
 	}
-	args := []string{"--allow", b.host("ok.test")}
+	args := []string{"--allow", b.Host("ok.test")}
 	for _, e := range []string{
-		"LD_PRELOAD=" + b.dir + "/evil.so", "BASH_ENV=" + b.dir + "/evil.sh", "PATH=" + b.dir + "/bin:/usr/bin:/bin", "LD_AUDIT=" + b.dir + "/missing-audit.so",
-		"GLIBC_TUNABLES=glibc.malloc.check=3", "GCONV_PATH=" + b.dir + "/gconv", "NODE_OPTIONS=--require=" + b.dir + "/x.js", "IFS=0123456789",
+		"LD_PRELOAD=" + b.Dir + "/evil.so", "BASH_ENV=" + b.Dir + "/evil.sh", "PATH=" + b.Dir + "/bin:/usr/bin:/bin", "LD_AUDIT=" + b.Dir + "/missing-audit.so",
+		"GLIBC_TUNABLES=glibc.malloc.check=3", "GCONV_PATH=" + b.Dir + "/gconv", "NODE_OPTIONS=--require=" + b.Dir + "/x.js", "IFS=0123456789",
 	} {
 		args = append(args, "--env", e)
 	}
-	r := b.run(append(args, "--", "true")...)
-	if r.Code != 0 || b.file(t, "found") != b.dir+"/bin/true" {
-		t.Errorf("PATH does not reach the command, or more than the command: %q, %s", b.file(t, "found"), r)
+	r := b.Run(append(args, "--", "true")...)
+	if r.Code != 0 || b.File(t, "found") != b.Dir+"/bin/true" {
+		t.Errorf("PATH does not reach the command, or more than the command: %q, %s", b.File(t, "found"), r)
 	}
 	for _, marker := range []string{"sourced", "loaded"} {
 		var names []string
-		for _, s := range strings.Split(b.file(t, marker), "Name:\t")[1:] {
+		for _, s := range strings.Split(b.File(t, marker), "Name:\t")[1:] {
 			name, _, _ := strings.Cut(s, "\n")
 			names = append(names, name)
 			for _, want := range []string{"\nUid:\t1000\t1000\t1000\t1000\n", "\nCapPrm:\t0000000000000000\n", "\nCapBnd:\t0000000000000000\n", "\nNoNewPrivs:\t1\n", "\nSeccomp:\t2\n"} {
@@ -313,8 +315,8 @@ func TestLoaderVariables(t *testing.T) {
 		}
 	}
 	// PID 1 has none of it, and tells nobody.
-	b.env = append(b.env, "SECRET=sesame-"+b.token)
-	r = b.ok("--env", "SECRET", "--net", "none", "--", "sh", "-c", "cat /proc/self/environ | tr '\\0' '\\n' | grep -c "+b.token+"; cat /proc/1/environ; echo $?")
+	b.Env = append(b.Env, "SECRET=sesame-"+b.Token)
+	r = b.OK("--env", "SECRET", "--net", "none", "--", "sh", "-c", "cat /proc/self/environ | tr '\\0' '\\n' | grep -c "+b.Token+"; cat /proc/1/environ; echo $?")
 	if r.Out != "1\n1\n" || !strings.Contains(r.Err, "/proc/1/environ: Permission denied") {
 		t.Errorf("/proc/1/environ: %s", r)
 	}

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"ai-sandbox/tests/e2e/drive"
 )
 
 // What podman says it runs, and the kernel under it, is the golden
@@ -19,20 +21,20 @@ import (
 func TestEffectiveSpec(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	stop := b.background(t, "--ephemeral-home", "--allow", b.host("ok.test"), "--env", "PASSED=1", "--", "sh", "-c", `echo "p${http_proxy##*:}" >port; cat`)
+	_, stop := b.Background(t, "--ephemeral-home", "--allow", b.Host("ok.test"), "--env", "PASSED=1", "--", "sh", "-c", `echo "p${http_proxy##*:}" >port; cat`)
 	defer stop()
-	b.file(t, "port")
+	b.File(t, "port")
 	goldenSpec(t, b, "inspect-", "oci-")
 }
 
 // goldenSpec compares the containers of the box's session, in the golden files
 // whose names begin with one of kinds.
-func goldenSpec(t *testing.T, b *box, kinds ...string) {
+func goldenSpec(t *testing.T, b *drive.Box, kinds ...string) {
 	id := sessionOf(t, b)
 	for name, container := range map[string]string{"sandbox": "aisb-" + id, "gate": "aisb-gate-" + id} {
 		t.Run(name, func(t *testing.T) {
 			normal := func(s string) string {
-				s = strings.NewReplacer("/state-"+b.token, "/state", b.dir, "<project>", id, "<session>", w.home, "<home>", os.Getenv("XDG_RUNTIME_DIR"), "<runtime>").Replace(s)
+				s = strings.NewReplacer("/state-"+b.Token, "/state", b.Dir, "<project>", id, "<session>", w.home, "<home>", os.Getenv("XDG_RUNTIME_DIR"), "<runtime>").Replace(s)
 				s = regexp.MustCompile(`[0-9a-f]{64}`).ReplaceAllString(s, "<id>")
 				s = regexp.MustCompile(`(localhost/ai-sandbox(?:-gate)?:)[0-9a-f]{12}`).ReplaceAllString(s, "$1<tag>")
 				s = regexp.MustCompile(`("org.opencontainers.image.version": ")[0-9a-f]{12}`).ReplaceAllString(s, "$1<tag>")
@@ -40,10 +42,10 @@ func goldenSpec(t *testing.T, b *box, kinds ...string) {
 				return s
 			}
 			if slices.Contains(kinds, "inspect-") {
-				golden(t, "inspect-"+name+".json", normal(pick(t, output(t, "podman", "inspect", container))))
+				golden(t, "inspect-"+name+".json", normal(pick(t, drive.Output(t, "podman", "inspect", container))))
 			}
 			// crun's own file is what was really asked of the kernel.
-			path := strings.TrimSpace(output(t, "podman", "inspect", "--format", "{{.OCIConfigPath}}", container))
+			path := strings.TrimSpace(drive.Output(t, "podman", "inspect", "--format", "{{.OCIConfigPath}}", container))
 			config, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
@@ -71,7 +73,7 @@ func pastaOf(t *testing.T, container string) string {
 
 func netns(t *testing.T, container string) string {
 	t.Helper()
-	return strings.TrimSpace(output(t, "podman", "inspect", "--format", "{{.NetworkSettings.SandboxKey}}", container))
+	return strings.TrimSpace(drive.Output(t, "podman", "inspect", "--format", "{{.NetworkSettings.SandboxKey}}", container))
 }
 
 // pick takes what differs from run to run, or from one podman to the next, out

@@ -7,5 +7,5 @@ import "testing"
 // TestProjectConfig is the same on each runtime: see guarded.Suite.
 func TestProjectConfig(t *testing.T) {
 	b := newBox(t)
-	protected.Config(t, in(t), b.host("ok.test"), b.bin)
+	protected.Config(t, b.Host("ok.test"), b.Bin)
 }

@@ -10,12 +10,14 @@ import (
 	"strings"
 	"testing"
 
+	"ai-sandbox/tests/e2e/drive"
+
 	"ai-sandbox/tests/e2e/internet"
 )
 
 // withGate runs a test for each way that a podman sandbox can have a gate beside
 // the usual one: over a unix socket, and with the builtin engine.
-func withGate(t *testing.T, f func(t *testing.T, b *box, args func(command ...string) []string)) {
+func withGate(t *testing.T, f func(t *testing.T, b *drive.Box, args func(command ...string) []string)) {
 	t.Parallel()
 	for name, flags := range map[string][]string{
 		"unix":         {"--net", "unix"},
@@ -26,7 +28,7 @@ func withGate(t *testing.T, f func(t *testing.T, b *box, args func(command ...st
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t)
 			f(t, b, func(command ...string) []string {
-				return slices.Concat(flags, []string{"--allow", b.host("ok.test"), "--"}, command)
+				return slices.Concat(flags, []string{"--allow", b.Host("ok.test"), "--"}, command)
 			})
 		})
 	}
@@ -35,14 +37,14 @@ func withGate(t *testing.T, f func(t *testing.T, b *box, args func(command ...st
 // Allowed hosts are reached, others refused before anything is looked up, and
 // named at the end.
 func TestOtherGates(t *testing.T) {
-	withGate(t, func(t *testing.T, b *box, args func(...string) []string) {
+	withGate(t, func(t *testing.T, b *drive.Box, args func(...string) []string) {
 		control(t, "http://"+internet.Refused) // it would answer
-		no := b.host("no.test")
-		script := curl + "https://" + b.host("ok.test") + "/\n" + curl + "http://" + b.host("ok.test") + "/\n" +
-			curl + "https://" + no + "/\n" + curl + "http://" + no + "/\n" + curl + "http://" + internet.Refused + "/" + b.token + "\n" +
-			curl + "https://" + internet.Refused + "/" + b.token + "\n./probe fetch https://" + b.host("ok.test") + "/"
-		r := b.ok(args("sh", "-c", script)...)
-		if strings.Count(r.Out, w.net.Marker) != 3 || !reached(b.host("ok.test")) {
+		no := b.Host("no.test")
+		script := curl + "https://" + b.Host("ok.test") + "/\n" + curl + "http://" + b.Host("ok.test") + "/\n" +
+			curl + "https://" + no + "/\n" + curl + "http://" + no + "/\n" + curl + "http://" + internet.Refused + "/" + b.Token + "\n" +
+			curl + "https://" + internet.Refused + "/" + b.Token + "\n./probe fetch https://" + b.Host("ok.test") + "/"
+		r := b.OK(args("sh", "-c", script)...)
+		if strings.Count(r.Out, w.net.Marker) != 3 || !w.net.Reached(b.Host("ok.test")) {
 			t.Errorf("want the marker three times: %s", r)
 		}
 		if strings.Count(r.Out, "\n000 403\n") != 2 || strings.Count(r.Out, "\n403 000\n") != 2 {
@@ -52,7 +54,7 @@ func TestOtherGates(t *testing.T) {
 			t.Errorf("%s is not named: %s", no, r)
 		}
 		unseen(t, no)
-		for _, h := range w.net.Hits(b.token) {
+		for _, h := range w.net.Hits(b.Token) {
 			if !strings.Contains(h.Host+h.SNI, "ok.test") || h.Via != "" {
 				t.Errorf("reached: %+v", h)
 			}
@@ -62,22 +64,22 @@ func TestOtherGates(t *testing.T) {
 
 // Names that lead inside are refused by the address.
 func TestOtherGatesPrivate(t *testing.T) {
-	withGate(t, func(t *testing.T, b *box, args func(...string) []string) {
+	withGate(t, func(t *testing.T, b *drive.Box, args func(...string) []string) {
 		control(t, "http://127.0.0.1:8888")
 		list := args("sh", "-c", "")
 		list = list[:len(list)-4]
-		script := curl + "http://" + b.host("ok.test") + "/\n"
+		script := curl + "http://" + b.Host("ok.test") + "/\n"
 		zones := []string{"private.test", "meta.test", "loop.test", "map.test", "loop6.test", "ula.test"}
 		for _, zone := range zones {
-			list = append(list, "--allow", b.host(zone)+":8888")
-			script += curl + "http://" + b.host(zone) + ":8888/\n"
+			list = append(list, "--allow", b.Host(zone)+":8888")
+			script += curl + "http://" + b.Host(zone) + ":8888/\n"
 		}
-		r := b.ok(append(list, "--", "sh", "-c", script+"true")...)
+		r := b.OK(append(list, "--", "sh", "-c", script+"true")...)
 		if strings.Count(r.Out, w.net.Marker) != 1 || strings.Count(r.Out, "\n403 000\n") != len(zones) {
 			t.Errorf("want the marker once, from the control: %s", r)
 		}
-		for _, h := range w.net.Hits(b.token) {
-			if h.Host != b.host("ok.test") {
+		for _, h := range w.net.Hits(b.Token) {
+			if h.Host != b.Host("ok.test") {
 				t.Errorf("reached: %+v", h)
 			}
 		}
@@ -87,7 +89,7 @@ func TestOtherGatesPrivate(t *testing.T) {
 // What does not go through the gate has no way; with --net unix there is not even
 // a device.
 func TestOtherGatesDirect(t *testing.T) {
-	withGate(t, func(t *testing.T, b *box, args func(...string) []string) {
+	withGate(t, func(t *testing.T, b *drive.Box, args func(...string) []string) {
 		var servers []*internet.Listener
 		tcp := []string{"tcp"}
 		for _, ip := range []string{internet.Allowed, internet.Refused, "[" + internet.Refused6 + "]", internet.Private, internet.Metadata, "127.0.0.1", "[::1]"} {
@@ -100,16 +102,16 @@ func TestOtherGatesDirect(t *testing.T) {
 		}
 		loop := port(servers[5].Addr)
 		aliases := " 169.254.1.1:" + loop + " 169.254.1.2:" + loop + " 192.0.2.2:" + loop
-		script := "cat /proc/net/dev; ./probe " + strings.Join(tcp, " ") + aliases + "; ./probe udp " + internet.DNS + ":53; ./probe dns " + b.host("ok.test") + " " + internet.DNS + ":53; " +
-			"getent hosts " + b.host("ok.test") + " && echo RESOLVED; ./probe calls; ./probe status"
+		script := "cat /proc/net/dev; ./probe " + strings.Join(tcp, " ") + aliases + "; ./probe udp " + internet.DNS + ":53; ./probe dns " + b.Host("ok.test") + " " + internet.DNS + ":53; " +
+			"getent hosts " + b.Host("ok.test") + " && echo RESOLVED; ./probe calls; ./probe status"
 		a := args("sh", "-c", script)
-		r := b.ok(a...)
+		r := b.OK(a...)
 		for _, s := range servers {
 			if s.Count() != 0 {
 				t.Errorf("%s was reached", s.Addr)
 			}
 		}
-		unseen(t, b.token)
+		unseen(t, b.Token)
 		if strings.Contains(r.Out, w.net.Marker) || strings.Contains(r.Out, " open ") || strings.Contains(r.Out, "RESOLVED") {
 			t.Errorf("something answered: %s", r)
 		}
@@ -139,9 +141,9 @@ func TestOtherGatesDirect(t *testing.T) {
 
 // The printout says which gate it is, and how it is reached.
 func TestOtherGatesArePrinted(t *testing.T) {
-	withGate(t, func(t *testing.T, b *box, args func(...string) []string) {
+	withGate(t, func(t *testing.T, b *drive.Box, args func(...string) []string) {
 		a := args("true")
-		text := b.ok(append([]string{"--print-policy"}, a...)...).Out
+		text := b.OK(append([]string{"--print-policy"}, a...)...).Out
 		engine := "squid"
 		if slices.Contains(a, "builtin") {
 			engine = "builtin"

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"ai-sandbox/tests/e2e/drive"
+
 	"ai-sandbox/tests/e2e/internet"
 )
 
@@ -72,7 +74,7 @@ func (r *aptRepo) add(image, version string) {
 func TestUpdate(t *testing.T) {
 	t.Parallel()
 	p := newBareBox(t)
-	repo := newAptRepo(t, p.token)
+	repo := newAptRepo(t, p.Token)
 	// The tests' own image, in which a build finds nearly all packages installed.
 	id := regexp.MustCompile(`"id": ?"([0-9a-f]{64})"`).FindStringSubmatch(readOne(t, filepath.Join(w.home, "e2e", "state", "ai-sandbox", "images",
 		"sandbox-"+strings.TrimPrefix(tagOf(t, newBox(t)), "localhost/ai-sandbox:")+".json")))
@@ -83,24 +85,24 @@ func TestUpdate(t *testing.T) {
 		" && dpkg -i /probe.deb && rm -rf /probe /probe.deb && echo 'deb [trusted=yes] " + repo.url + " ./' >/etc/apt/sources.list.d/probe.list\n" +
 		"LABEL aisb.recipe= aisb.base-ref= aisb.kind=\n"
 	base := p.push("one")
-	first := p.ok("build").Out
+	first := p.OK("build").Out
 	tag := regexp.MustCompile(`localhost/ai-sandbox:[0-9a-f]{12}`).FindString(first)
 	version := func(want string) {
 		t.Helper()
-		r := p.ok("--net", "none", "--", "dpkg-query", "-W", "-f", "${Version}", "aisb-probe")
+		r := p.OK("--net", "none", "--", "dpkg-query", "-W", "-f", "${Version}", "aisb-probe")
 		if r.Out != want {
 			t.Errorf("version %q, not %q", r.Out, want)
 		}
 	}
 	version("1.0")
-	p.ok("--report", "r.json", "--allow", p.host("ok.test"), "--", "true")
-	session := regexp.MustCompile(`"session": ?"([0-9a-f]{12})"`).FindStringSubmatch(readOne(t, filepath.Join(p.dir, "r.json")))
+	p.OK("--report", "r.json", "--allow", p.Host("ok.test"), "--", "true")
+	session := regexp.MustCompile(`"session": ?"([0-9a-f]{12})"`).FindStringSubmatch(readOne(t, filepath.Join(p.Dir, "r.json")))
 	if session == nil {
 		t.Fatal("the report names no session")
 	}
 
 	type change struct{ Kind, Image, Name, From, To string }
-	changes := func(r result) []change {
+	changes := func(r drive.Result) []change {
 		t.Helper()
 		var out struct{ Changes []change }
 		if err := json.Unmarshal([]byte(r.Out), &out); err != nil {
@@ -108,20 +110,20 @@ func TestUpdate(t *testing.T) {
 		}
 		return slices.DeleteFunc(out.Changes, func(c change) bool { return c.Name != "aisb-probe" })
 	}
-	if c := changes(p.run("update", "--check", "--json")); len(c) != 0 {
+	if c := changes(p.Run("update", "--check", "--json")); len(c) != 0 {
 		t.Errorf("before there is anything: %+v", c)
 	}
 	repo.add(tag, "2.0")
 	want := []change{{"deb", "gate", "aisb-probe", "1.0", "2.0"}, {"deb", "sandbox", "aisb-probe", "1.0", "2.0"}}
-	r := p.run("update", "--check", "--json")
+	r := p.Run("update", "--check", "--json")
 	if c := changes(r); r.Code != 1 || !slices.Equal(c, want) {
 		t.Errorf("a check: %s", r)
 	}
-	if again := p.ok("build").Out; again != first {
+	if again := p.OK("build").Out; again != first {
 		t.Errorf("a build brings another image: %s", again)
 	}
 	version("1.0")
-	r = p.run("update", "--json")
+	r = p.Run("update", "--json")
 	if c := changes(r); r.Code != 0 || !slices.Equal(c, want) {
 		t.Errorf("an update: %s", r)
 	}
@@ -129,18 +131,18 @@ func TestUpdate(t *testing.T) {
 	if got := p.digest(); got != base {
 		t.Errorf("the base has moved to %s", got)
 	}
-	has(t, p.run("inspect", "--offline"), 0, "package      deb aisb-probe 2.0\n", "label        aisb.packages=")
-	if bill := p.ok("--net", "none", "--", "cat", "/etc/aisb/sbom.cdx.json").Out; !strings.Contains(bill, `"purl": "pkg:deb/debian/aisb-probe@2.0?arch=all"`) {
-		t.Errorf("the bill of materials has another package: %s", tail(bill))
+	has(t, p.Run("inspect", "--offline"), 0, "package      deb aisb-probe 2.0\n", "label        aisb.packages=")
+	if bill := p.OK("--net", "none", "--", "cat", "/etc/aisb/sbom.cdx.json").Out; !strings.Contains(bill, `"purl": "pkg:deb/debian/aisb-probe@2.0?arch=all"`) {
+		t.Errorf("the bill of materials has another package: %s", drive.Tail(bill))
 	}
-	updated := tagOf(t, p.box)
+	updated := tagOf(t, p.Box)
 	if updated == tag {
 		t.Error("the images of before were replaced")
 	}
 	// Again: all is asked for once more, and the image stays.
-	r = p.run("update")
+	r = p.Run("update")
 	has(t, r, 0, "Debian packages", "nothing is newer")
-	if again := tagOf(t, p.box); again != updated {
+	if again := tagOf(t, p.Box); again != updated {
 		t.Errorf("an update without changes leaves %s, not %s", again, updated)
 	}
 	// A mirror that does not answer is no "nothing would change".
@@ -150,20 +152,20 @@ func TestUpdate(t *testing.T) {
 	if err := os.Remove(filepath.Join(repo.dir, "Packages")); err != nil {
 		t.Fatal(err)
 	}
-	has(t, p.run("update", "--check"), 2, "ask for the packages")
+	has(t, p.Run("update", "--check"), 2, "ask for the packages")
 
 	// What a session stood on.
-	squid := regexp.MustCompile(`package      deb (squid-openssl \S+)\n`).FindStringSubmatch(p.ok("inspect", "--offline").Out)
+	squid := regexp.MustCompile(`package      deb (squid-openssl \S+)\n`).FindStringSubmatch(p.OK("inspect", "--offline").Out)
 	if squid == nil {
 		t.Fatal("the gate's image has no squid")
 	}
-	has(t, p.run("inspect", "--offline", session[1]), 0, "enforced by  "+squid[1]+"\n", "package      deb aisb-probe 1.0\n", "aisb.recipe=")
+	has(t, p.Run("inspect", "--offline", session[1]), 0, "enforced by  "+squid[1]+"\n", "package      deb aisb-probe 1.0\n", "aisb.recipe=")
 	for _, line := range strings.Fields(first) {
 		if !strings.Contains(line, "/") {
-			output(t, "podman", "rmi", "-f", line)
+			drive.Output(t, "podman", "rmi", "-f", line)
 		}
 	}
-	has(t, p.run("inspect", "--offline", session[1]), 0, "enforced by  "+squid[1]+"\n", "package      deb aisb-probe 1.0\n", "the image is gone")
-	has(t, p.run("inspect", "--offline", "0123456789ab"), 1, "neither a session in the journal nor an image")
-	has(t, p.run("inspect", "--offline", strings.TrimPrefix(updated, "localhost/ai-sandbox:")), 0, "image        "+updated+"\n")
+	has(t, p.Run("inspect", "--offline", session[1]), 0, "enforced by  "+squid[1]+"\n", "package      deb aisb-probe 1.0\n", "the image is gone")
+	has(t, p.Run("inspect", "--offline", "0123456789ab"), 1, "neither a session in the journal nor an image")
+	has(t, p.Run("inspect", "--offline", strings.TrimPrefix(updated, "localhost/ai-sandbox:")), 0, "image        "+updated+"\n")
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ai-sandbox/tests/e2e/drive"
 )
 
 // Each client works through the gate as it is, and one that ignores all of the
@@ -45,13 +47,13 @@ func TestClients(t *testing.T) {
 		for name, script := range clients {
 			t.Run(name, func(t *testing.T) {
 				c := newBox(t)
-				c.env = b.env
-				r := c.run(c.gated("sh", "-c", strings.ReplaceAll(script, "ALLOWED", c.host("ok.test")))...)
-				if r.Code != 0 || !strings.Contains(r.Out, w.net.Marker) || !reached(c.host("ok.test")) {
+				c.Env = b.Env
+				r := c.Run(c.Gated("sh", "-c", strings.ReplaceAll(script, "ALLOWED", c.Host("ok.test")))...)
+				if r.Code != 0 || !strings.Contains(r.Out, w.net.Marker) || !w.net.Reached(c.Host("ok.test")) {
 					t.Errorf("it does not work through the gate: %s", r)
 				}
-				no := c.host("no.test")
-				r = c.run(c.gated("sh", "-c", strings.ReplaceAll(script, "ALLOWED", no))...)
+				no := c.Host("no.test")
+				r = c.Run(c.Gated("sh", "-c", strings.ReplaceAll(script, "ALLOWED", no))...)
 				if strings.Contains(r.Out, w.net.Marker) || !strings.Contains(r.Err, "refused: "+no) {
 					t.Errorf("a host off the list answered, or is not named: %s", r)
 				}
@@ -61,7 +63,7 @@ func TestClients(t *testing.T) {
 		for name, script := range stray {
 			t.Run("without proxy "+name, func(t *testing.T) {
 				c := newBox(t)
-				c.env = b.env
+				c.Env = b.Env
 				// One of this test's own at the far address, so that what it sees
 				// can only come from here.
 				l, err := w.net.Listen("198.51.100.12:0")
@@ -70,20 +72,20 @@ func TestClients(t *testing.T) {
 				}
 				defer l.Close()
 				ip, port, _ := strings.Cut(l.Addr, ":")
-				s := strings.NewReplacer("HOST:443", c.host("ok.test")+":"+port, "HOST", c.host("ok.test"), "ADDR", l.Addr, "IP", ip, "PORT", port).Replace(script)
-				r := c.run(c.gated("sh", "-c", "date +%s%N >start; "+s+"; code=$?; date +%s%N >end; exit $code")...)
+				s := strings.NewReplacer("HOST:443", c.Host("ok.test")+":"+port, "HOST", c.Host("ok.test"), "ADDR", l.Addr, "IP", ip, "PORT", port).Replace(script)
+				r := c.Run(c.Gated("sh", "-c", "date +%s%N >start; "+s+"; code=$?; date +%s%N >end; exit $code")...)
 				if r.Code == 0 || strings.Contains(r.Out, w.net.Marker) || l.Count() != 0 {
 					t.Errorf("it got out (%d connections), or did not fail: %s", l.Count(), r)
 				}
 				if r.Code >= 125 && r.Code <= 127 {
 					t.Errorf("the client did not run: %s", r)
 				}
-				from, err1 := strconv.ParseInt(c.file(t, "start"), 10, 64)
-				to, err2 := strconv.ParseInt(c.file(t, "end"), 10, 64)
+				from, err1 := strconv.ParseInt(c.File(t, "start"), 10, 64)
+				to, err2 := strconv.ParseInt(c.File(t, "end"), 10, 64)
 				if took := time.Duration(to - from); err1 != nil || err2 != nil || took > 8*time.Second {
 					t.Errorf("it hung for %v: %s", took, r)
 				}
-				unseen(t, c.token)
+				unseen(t, c.Token)
 			})
 		}
 	})
@@ -92,7 +94,7 @@ func TestClients(t *testing.T) {
 // git over https, against a repository that a far server has.
 func TestGit(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *box) {
-		work, bare := filepath.Join(t.TempDir(), "work"), filepath.Join(w.own, "files", b.token+".git")
+		work, bare := filepath.Join(t.TempDir(), "work"), filepath.Join(w.own, "files", b.Token+".git")
 		git := func(args ...string) {
 			t.Helper()
 			cmd := exec.Command("git", args...)
@@ -107,17 +109,17 @@ func TestGit(t *testing.T) {
 		git("-C", work, "commit", "-q", "-m", "one")
 		git("clone", "-q", "--bare", work, bare)
 		git("-C", bare, "update-server-info")
-		from := "https://" + b.host("ok.test") + "/files/" + b.token + ".git"
-		r := b.ok(b.gated("sh", "-c", "git clone -q "+from+" clone && cat clone/file")...)
+		from := "https://" + b.Host("ok.test") + "/files/" + b.Token + ".git"
+		r := b.OK(b.Gated("sh", "-c", "git clone -q "+from+" clone && cat clone/file")...)
 		if r.Out != w.net.Marker {
 			t.Errorf("%s", r)
 		}
-		no := "https://" + b.host("no.test") + "/files/" + b.token + ".git"
-		r = b.run(b.gated("git", "ls-remote", no)...)
+		no := "https://" + b.Host("no.test") + "/files/" + b.Token + ".git"
+		r = b.Run(b.Gated("git", "ls-remote", no)...)
 		if r.Code == 0 || !strings.Contains(r.Err, "403") {
 			t.Errorf("a host off the list was not refused: %s", r)
 		}
-		unseen(t, b.host("no.test"))
+		unseen(t, b.Host("no.test"))
 	})
 }
 
@@ -129,29 +131,29 @@ func TestNpmInstall(t *testing.T) {
 	for _, engine := range engines() {
 		t.Run(engine, func(t *testing.T) {
 			b := newBox(t)
-			b.env = []string{"AISB_GATE_ENGINE=" + engine}
+			b.Env = []string{"AISB_GATE_ENGINE=" + engine}
 			if !w.testHost {
 				t.Fatal("npm can't be reached from here: this runs in the test host alone")
 			}
-			registry := strings.TrimSpace(output(t, "npm", "config", "get", "registry"))
+			registry := strings.TrimSpace(drive.Output(t, "npm", "config", "get", "registry"))
 			u, err := url.Parse(registry)
 			if err != nil || u.Host == "" {
 				t.Fatalf("npm's registry is %q: %v", registry, err)
 			}
 			install := []string{"sh", "-c", "rm -rf node_modules && npm install --no-audit --no-fund --fetch-retries 0 --prefix . --registry " + registry + " left-pad@1.3.0 && node -p 'require(\"left-pad\")(7, 3, 0)'"}
-			write(t, filepath.Join(b.dir, "package.json"), "{}", 0o600)
+			write(t, filepath.Join(b.Dir, "package.json"), "{}", 0o600)
 			asked := len(w.net.Queries(u.Hostname()))
-			r := b.run(append([]string{"--allow", b.host("ok.test"), "--ephemeral-home", "--"}, install...)...)
+			r := b.Run(append([]string{"--allow", b.Host("ok.test"), "--ephemeral-home", "--"}, install...)...)
 			if r.Code == 0 || !strings.Contains(r.Out+r.Err, "403") {
 				t.Errorf("without the entry: %s", r)
 			}
 			if now := w.net.Queries(u.Hostname()); len(now) != asked {
 				t.Errorf("without the entry the registry was looked up: %q", now[asked:])
 			}
-			if _, err := os.Stat(filepath.Join(b.dir, "node_modules", "left-pad")); err == nil {
+			if _, err := os.Stat(filepath.Join(b.Dir, "node_modules", "left-pad")); err == nil {
 				t.Error("the package is there without the entry")
 			}
-			r = b.ok(append([]string{"--allow", u.Host, "--ephemeral-home", "--"}, install...)...)
+			r = b.OK(append([]string{"--allow", u.Host, "--ephemeral-home", "--"}, install...)...)
 			if !strings.HasSuffix(strings.TrimSpace(r.Out), "007") {
 				t.Errorf("%s", r)
 			}
@@ -166,14 +168,14 @@ func TestNpmInstall(t *testing.T) {
 // and not from another: an installation in small, which needs no registry.
 func TestDownload(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *box) {
-		write(t, filepath.Join(w.own, "files", b.token, "mod.py"), "answer = '007'\n", 0o644)
-		fetch := "curl -fsS -o mod.py https://HOST/files/" + b.token + "/mod.py && python3 -c 'import mod; print(mod.answer)'"
-		r := b.run(b.gated("sh", "-c", strings.ReplaceAll(fetch, "HOST", b.host("no.test")))...)
+		write(t, filepath.Join(w.own, "files", b.Token, "mod.py"), "answer = '007'\n", 0o644)
+		fetch := "curl -fsS -o mod.py https://HOST/files/" + b.Token + "/mod.py && python3 -c 'import mod; print(mod.answer)'"
+		r := b.Run(b.Gated("sh", "-c", strings.ReplaceAll(fetch, "HOST", b.Host("no.test")))...)
 		if r.Code == 0 || !strings.Contains(r.Err, "403") {
 			t.Errorf("without the entry: %s", r)
 		}
-		unseen(t, b.host("no.test"))
-		if r := b.ok(b.gated("sh", "-c", strings.ReplaceAll(fetch, "HOST", b.host("ok.test")))...); r.Out != "007\n" {
+		unseen(t, b.Host("no.test"))
+		if r := b.OK(b.Gated("sh", "-c", strings.ReplaceAll(fetch, "HOST", b.Host("ok.test")))...); r.Out != "007\n" {
 			t.Errorf("%s", r)
 		}
 	})

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ai-sandbox/tests/e2e/drive"
 )
 
 // The command line of bubblewrap that --dry-run prints is the one that runs: word
@@ -26,20 +28,20 @@ func TestDryRunIsExact(t *testing.T) {
 			t.Parallel()
 			b := newBox(t)
 			args := append(append([]string{}, flags...), "--", "sh", "-c", "echo on; cat")
-			_, section, ok := strings.Cut(b.ok(append([]string{"--dry-run"}, args...)...).Out, "\n--- bwrap command line of the sandbox ---\n")
+			_, section, ok := strings.Cut(b.OK(append([]string{"--dry-run"}, args...)...).Out, "\n--- bwrap command line of the sandbox ---\n")
 			if !ok {
 				t.Fatal("--dry-run prints no command line")
 			}
 			section, _, _ = strings.Cut(section, "\n--- ")
 			want := shellWords(t, section)
-			l := b.start(t, args...)
+			l := b.Start(t, args...)
 			defer func() {
-				l.in.Close()
-				l.wait(30 * time.Second)
+				l.In.Close()
+				l.Wait(30 * time.Second)
 			}()
 			var got []string
-			eventually(t, 20*time.Second, "bubblewrap", func() bool {
-				for _, p := range processesBelow(l.cmd.Process.Pid) {
+			drive.Eventually(t, 20*time.Second, "bubblewrap", func() bool {
+				for _, p := range processesBelow(l.Cmd.Process.Pid) {
 					data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid))
 					if words := strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00"); err == nil && filepath.Base(words[0]) == "bwrap" {
 						got = words

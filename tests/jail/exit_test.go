@@ -14,15 +14,17 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ai-sandbox/tests/e2e/drive"
 )
 
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
-	run := func(t *testing.T, command ...string) (result, report) {
+	run := func(t *testing.T, command ...string) (drive.Result, drive.Report) {
 		b := newBox(t)
 		file := filepath.Join(t.TempDir(), "report.json")
-		r := b.run(append([]string{"--report", file, "--net", "none", "--"}, command...)...)
-		return r, readReport(t, file)
+		r := b.Run(append([]string{"--report", file, "--net", "none", "--"}, command...)...)
+		return r, drive.ReadReport(t, file)
 	}
 	for _, code := range []int{0, 1, 42, 77, 78, 125, 126, 127, 130, 137, 255} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
@@ -57,8 +59,8 @@ func TestExitCodes(t *testing.T) {
 	// Ours are 125, with nothing run and a report that says so.
 	b := newBox(t)
 	file := filepath.Join(t.TempDir(), "report.json")
-	r := b.run("--report", file, "--allow", "*", "--", "touch", "ran")
-	if rep := readReport(t, file); r.Code != 125 || rep.ExitCode != 125 || rep.EndedBy != "ai-sandbox" || rep.Reason == "" || b.size("ran") != 0 {
+	r := b.Run("--report", file, "--allow", "*", "--", "touch", "ran")
+	if rep := drive.ReadReport(t, file); r.Code != 125 || rep.ExitCode != 125 || rep.EndedBy != "ai-sandbox" || rep.Reason == "" || b.Size("ran") != 0 {
 		t.Errorf("a refusal: %s: %+v", r, rep)
 	}
 }
@@ -70,41 +72,41 @@ func TestStreams(t *testing.T) {
 	rand.Read(in) // never fails (crypto/rand)
 	t.Run("binary", func(t *testing.T) {
 		b := newBox(t)
-		r := b.runWith(bytes.NewReader(in), "--net", "none", "--", "cat")
+		r := b.RunWith(bytes.NewReader(in), "--net", "none", "--", "cat")
 		if r.Code != 0 || r.Out != string(in) {
 			t.Errorf("exit code %d, %d of %d bytes, and the same: %v", r.Code, len(r.Out), len(in), r.Out == string(in))
 		}
-		r = b.runWith(bytes.NewReader(in), "--net", "none", "--", "sh", "-c", "cat >&2")
+		r = b.RunWith(bytes.NewReader(in), "--net", "none", "--", "sh", "-c", "cat >&2")
 		if r.Code != 0 || r.Out != "" || !strings.HasSuffix(r.Err, string(in)) {
 			t.Errorf("exit code %d, %d bytes on stdout, %d on stderr", r.Code, len(r.Out), len(r.Err))
 		}
 	})
 	t.Run("apart", func(t *testing.T) {
-		r := newBox(t).ok("--net", "none", "--", "sh", "-c", "for i in 1 2 3; do echo out$i; echo err$i >&2; done")
+		r := newBox(t).OK("--net", "none", "--", "sh", "-c", "for i in 1 2 3; do echo out$i; echo err$i >&2; done")
 		if r.Out != "out1\nout2\nout3\n" || !strings.HasSuffix(r.Err, "err1\nerr2\nerr3\n") {
 			t.Errorf("%s", r)
 		}
 	})
 	t.Run("much", func(t *testing.T) {
-		r := newBox(t).ok("--net", "none", "--", "sh", "-c", "head -c 67108864 /dev/zero; echo end >&2")
+		r := newBox(t).OK("--net", "none", "--", "sh", "-c", "head -c 67108864 /dev/zero; echo end >&2")
 		if len(r.Out) != 64<<20 || !strings.HasSuffix(r.Err, "end\n") {
 			t.Errorf("%d bytes", len(r.Out))
 		}
 	})
 	t.Run("none", func(t *testing.T) {
-		if r := newBox(t).run("--net", "none", "--", "wc", "-c"); r.Code != 0 || strings.TrimSpace(r.Out) != "0" {
+		if r := newBox(t).Run("--net", "none", "--", "wc", "-c"); r.Code != 0 || strings.TrimSpace(r.Out) != "0" {
 			t.Errorf("%s", r)
 		}
 	})
 	t.Run("unread", func(t *testing.T) {
-		if r := newBox(t).runWith(bytes.NewReader(in), "--net", "none", "--", "true"); r.Code != 0 {
+		if r := newBox(t).RunWith(bytes.NewReader(in), "--net", "none", "--", "true"); r.Code != 0 {
 			t.Errorf("%s", r)
 		}
 	})
 	t.Run("closed", func(t *testing.T) {
 		b := newBox(t)
 		cmd := exec.Command("sh", "-c", `exec "$@" <&-`, "sh", filepath.Join(w.bin, "ai-sandbox"), "--net", "none", "--", "./probe", "fds")
-		cmd.Dir, cmd.Env = b.dir, w.env
+		cmd.Dir, cmd.Env = b.Dir, w.env
 		out, err := cmd.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "1 pipe:") {
 			t.Errorf("%v: %s", err, out)
@@ -112,7 +114,7 @@ func TestStreams(t *testing.T) {
 	})
 	t.Run("reader gone", func(t *testing.T) {
 		b := newBox(t)
-		cmd := b.command(t.Context(), "--net", "none", "--", "yes")
+		cmd := b.Command(t.Context(), "--net", "none", "--", "yes")
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -151,7 +153,7 @@ func TestInheritedDescriptors(t *testing.T) {
 			run := func(command ...string) string {
 				t.Helper()
 				cmd := exec.Command("sh", append([]string{"-c", script, "sh"}, command...)...)
-				cmd.Dir, cmd.Env = b.dir, w.env
+				cmd.Dir, cmd.Env = b.Dir, w.env
 				out, err := cmd.Output()
 				if err != nil {
 					t.Fatalf("%q: %v: %s", command, err, out)
@@ -182,7 +184,7 @@ func TestInheritedDescriptors(t *testing.T) {
 func TestInheritedByBubblewrap(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	cmd := b.command(context.Background(), "--allow", b.host("ok.test"), "--", "sh", "-c", "echo up >up; cat")
+	cmd := b.Command(context.Background(), "--allow", b.Host("ok.test"), "--", "sh", "-c", "echo up >up; cat")
 	cmd.Args = append([]string{"sh", "-c", `exec 9</ 8</etc/passwd; exec "$@"`, "sh"}, cmd.Args...)
 	cmd.Path = "/bin/sh"
 	in, err := cmd.StdinPipe()
@@ -196,7 +198,7 @@ func TestInheritedByBubblewrap(t *testing.T) {
 		in.Close()
 		_ = cmd.Wait() // how it ends is not this test's
 	}()
-	b.file(t, "up")
+	b.File(t, "up")
 	looked := 0
 	for _, p := range tree(t, cmd.Process.Pid) {
 		links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.pid))
@@ -223,7 +225,7 @@ func TestInheritedByBubblewrap(t *testing.T) {
 func TestOrphans(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	r := b.ok("--net", "none", "--", "sh", "-c", "for i in 1 2 3 4 5; do (sh -c 'true' & ) ; done; (setsid sleep 600."+fmt.Sprint(os.Getpid())+" >/dev/null 2>&1 &); "+
+	r := b.OK("--net", "none", "--", "sh", "-c", "for i in 1 2 3 4 5; do (sh -c 'true' & ) ; done; (setsid sleep 600."+fmt.Sprint(os.Getpid())+" >/dev/null 2>&1 &); "+
 		"(trap '' TERM HUP INT; exec setsid sleep 601."+fmt.Sprint(os.Getpid())+" >/dev/null 2>&1 &); sleep 1; grep -l '^State:.Z' /proc/[0-9]*/status; true")
 	if strings.Contains(r.Out, "/proc/") {
 		t.Errorf("zombies: %s", r)
@@ -239,24 +241,24 @@ func TestSignalsAreForwarded(t *testing.T) {
 	for name, sig := range map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP, "USR1": syscall.SIGUSR1, "QUIT": syscall.SIGQUIT} {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t)
-			l := b.start(t, "--net", "none", "--", "sh", "-c", "trap 'echo caught >caught; exit 33' "+name+"; echo up >up; while :; do sleep 0.1; done")
-			b.file(t, "up")
-			if err := l.cmd.Process.Signal(sig); err != nil {
+			l := b.Start(t, "--net", "none", "--", "sh", "-c", "trap 'echo caught >caught; exit 33' "+name+"; echo up >up; while :; do sleep 0.1; done")
+			b.File(t, "up")
+			if err := l.Cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
-			if r := l.wait(20 * time.Second); r.Code != 33 || b.file(t, "caught") != "caught" {
+			if r := l.Wait(20 * time.Second); r.Code != 33 || b.File(t, "caught") != "caught" {
 				t.Errorf("%s", r)
 			}
 		})
 	}
 	t.Run("ignored TERM", func(t *testing.T) {
 		b := newBox(t)
-		l := b.start(t, "--net", "none", "--", "sh", "-c", "trap '' TERM; echo up >up; while :; do sleep 0.1; done")
-		b.file(t, "up")
-		if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		l := b.Start(t, "--net", "none", "--", "sh", "-c", "trap '' TERM; echo up >up; while :; do sleep 0.1; done")
+		b.File(t, "up")
+		if err := l.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
-		if r := l.wait(40 * time.Second); r.Code == 0 {
+		if r := l.Wait(40 * time.Second); r.Code == 0 {
 			t.Errorf("%s", r)
 		}
 	})
@@ -272,7 +274,7 @@ func TestSignalsToFirst(t *testing.T) {
 		if sig == "KILL" || sig == "STOP" {
 			ignore = ""
 		}
-		r := b.run("--net", "none", "--", "sh", "-c", ignore+"kill -"+sig+" 1; sleep 0.1; kill -"+sig+" 1; echo here; exit 7")
+		r := b.Run("--net", "none", "--", "sh", "-c", ignore+"kill -"+sig+" 1; sleep 0.1; kill -"+sig+" 1; echo here; exit 7")
 		if r.Code != 7 || r.Out != "here\n" {
 			t.Errorf("%s: %s", sig, r)
 		}

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"ai-sandbox/tests/e2e/drive"
+
 	"ai-sandbox/tests/e2e/internet"
 )
 
@@ -37,15 +39,10 @@ func eachEngine(t *testing.T, f func(t *testing.T, b *box)) {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			b := newBox(t)
-			b.env = []string{"AISB_GATE_ENGINE=" + engine}
+			b.Env = []string{"AISB_GATE_ENGINE=" + engine}
 			f(t, b)
 		})
 	}
-}
-
-// reached tells whether a far server answered a request for host.
-func reached(host string) bool {
-	return slices.ContainsFunc(w.net.Hits(host), func(h internet.Hit) bool { return h.Net == "http" })
 }
 
 // unseen fails when anything of token got out, in a connection or a lookup.
@@ -64,14 +61,14 @@ func TestEngineIsNamed(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	for _, engine := range engines() {
-		if p := b.printed("--gate-engine", engine, "--allow", b.host("ok.test"), "--", "true"); p.Net.Engine != engine {
+		if p := b.printed("--gate-engine", engine, "--allow", b.Host("ok.test"), "--", "true"); p.Net.Engine != engine {
 			t.Errorf("the policy names engine %q", p.Net.Engine)
 		}
 	}
-	if p := b.printed("--allow", b.host("ok.test"), "--", "true"); p.Net.Engine != "builtin" {
+	if p := b.printed("--allow", b.Host("ok.test"), "--", "true"); p.Net.Engine != "builtin" {
 		t.Errorf("the local runtime's own is %q", p.Net.Engine)
 	}
-	r := b.run("--gate-engine", "squid", "--allow", b.host("ok.test"), "--", "touch", "ran")
+	r := b.Run("--gate-engine", "squid", "--allow", b.Host("ok.test"), "--", "touch", "ran")
 	if w.testHost {
 		if r.Code != 0 {
 			t.Errorf("%s", r)
@@ -81,7 +78,7 @@ func TestEngineIsNamed(t *testing.T) {
 	if r.Code != 125 || !oneError(r, `squid is not installed at /usr/sbin/squid; install squid-openssl, or use --gate-engine builtin`) {
 		t.Errorf("%s", r)
 	}
-	if _, err := os.Stat(filepath.Join(b.dir, "ran")); err == nil {
+	if _, err := os.Stat(filepath.Join(b.Dir, "ran")); err == nil {
 		t.Error("the command has run")
 	}
 }
@@ -89,17 +86,17 @@ func TestEngineIsNamed(t *testing.T) {
 func TestAllowedHost(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *box) {
 		for _, scheme := range []string{"https", "http"} {
-			r := b.ok(b.gated("sh", "-c", curl+scheme+"://"+b.host("ok.test")+"/hello")...)
-			if !strings.Contains(r.Out, w.net.Marker+" "+b.host("ok.test")) || !strings.Contains(r.Out, "\n200 ") {
+			r := b.OK(b.Gated("sh", "-c", curl+scheme+"://"+b.Host("ok.test")+"/hello")...)
+			if !strings.Contains(r.Out, w.net.Marker+" "+b.Host("ok.test")) || !strings.Contains(r.Out, "\n200 ") {
 				t.Errorf("no answer: %s", r)
 			}
 		}
-		for _, h := range w.net.Hits(b.token) {
+		for _, h := range w.net.Hits(b.Token) {
 			if h.Via != "" {
 				t.Errorf("the far server is told about the gate: %+v", h)
 			}
 		}
-		if !reached(b.host("ok.test")) || len(w.net.Queries(b.host("ok.test"))) == 0 {
+		if !w.net.Reached(b.Host("ok.test")) || len(w.net.Queries(b.Host("ok.test"))) == 0 {
 			t.Error("the servers saw nothing, so their silence elsewhere would say nothing")
 		}
 	})
@@ -108,11 +105,11 @@ func TestAllowedHost(t *testing.T) {
 func TestRefusedHost(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *box) {
 		control(t, "http://"+internet.Refused) // it would answer
-		no := b.host("no.test")
-		script := curl + "https://" + b.host("ok.test") + "/\n" +
-			curl + "https://" + no + "/\n" + curl + "http://" + no + "/\n" + curl + "http://" + internet.Refused + "/" + b.token + "\n" +
-			curl + "https://" + internet.Refused + "/" + b.token + "\ntrue"
-		r := b.ok(b.gated("sh", "-c", script)...)
+		no := b.Host("no.test")
+		script := curl + "https://" + b.Host("ok.test") + "/\n" +
+			curl + "https://" + no + "/\n" + curl + "http://" + no + "/\n" + curl + "http://" + internet.Refused + "/" + b.Token + "\n" +
+			curl + "https://" + internet.Refused + "/" + b.Token + "\ntrue"
+		r := b.OK(b.Gated("sh", "-c", script)...)
 		if strings.Count(r.Out, w.net.Marker) != 1 {
 			t.Fatalf("want the marker once: %s", r)
 		}
@@ -123,7 +120,7 @@ func TestRefusedHost(t *testing.T) {
 			t.Errorf("%d of 2 plain requests were answered 403: %s", n, r)
 		}
 		unseen(t, no)
-		for _, h := range w.net.Hits(b.token) {
+		for _, h := range w.net.Hits(b.Token) {
 			if !strings.Contains(h.Host+h.SNI, "ok.test") {
 				t.Errorf("a refused request reached a server: %+v", h)
 			}
@@ -138,22 +135,22 @@ func TestRefusedHost(t *testing.T) {
 // would let it through; and that flag does let it through.
 func TestRefusedHostIsNamed(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *box) {
-		host := "other." + b.host("ok.test")
+		host := "other." + b.Host("ok.test")
 		file := filepath.Join(t.TempDir(), "report.json")
 		get := "curl -sS -o /dev/null https://" + host + "/; "
-		r := b.ok(append([]string{"--report", file}, b.gated("sh", "-c", get+get+get+"true")...)...)
+		r := b.OK(append([]string{"--report", file}, b.Gated("sh", "-c", get+get+get+"true")...)...)
 		flag := regexp.MustCompile(`--allow ([^\s)]+)`).FindStringSubmatch(r.Err)
 		named := regexp.MustCompile(`(?m)^.*\brefused: `+regexp.QuoteMeta(host)+`\b.*$`).FindAllString(r.Err, -1)
 		if len(named) != 1 || !strings.Contains(named[0], " 3 times") || flag == nil || !strings.Contains(named[0], flag[0]) {
 			t.Fatalf("the refused host is not named once with its count and its flag: %q: %s", named, r)
 		}
-		rep := readReport(t, file)
+		rep := drive.ReadReport(t, file)
 		if len(rep.Refused) != 1 || rep.Refused[0]["host"] != host || rep.Refused[0]["count"] != 3.0 || rep.Refused[0]["allow_flag"] != flag[0] {
 			t.Errorf("report: %+v, want %s three times, and %s", rep, host, flag[0])
 		}
 		unseen(t, host)
-		r = b.ok("--allow", flag[1], "--", "sh", "-c", curl+"https://"+host+"/")
-		if !strings.Contains(r.Out, w.net.Marker) || !reached(host) {
+		r = b.OK("--allow", flag[1], "--", "sh", "-c", curl+"https://"+host+"/")
+		if !strings.Contains(r.Out, w.net.Marker) || !w.net.Reached(host) {
 			t.Errorf("--allow %s does not let it through: %s", flag[1], r)
 		}
 	})
@@ -162,9 +159,9 @@ func TestRefusedHostIsNamed(t *testing.T) {
 // Nothing that the agent asks for can imitate a line of ours.
 func TestRefusedHostIsPrintable(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *box) {
-		script := `printf 'CONNECT a\033]0;x\007%s:443 HTTP/1.1\r\n\r\n' ` + b.token + ` | timeout 5 bash -c 'exec 3<>/dev/tcp/127.0.0.1/3128; cat >&3; head -1 <&3'; curl -s https://` + b.host("no.test") + `/; true`
-		r := b.ok(b.gated("bash", "-c", script)...)
-		if strings.ContainsAny(r.Err, "\033\007\r") || !strings.Contains(r.Err, b.host("no.test")) {
+		script := `printf 'CONNECT a\033]0;x\007%s:443 HTTP/1.1\r\n\r\n' ` + b.Token + ` | timeout 5 bash -c 'exec 3<>/dev/tcp/127.0.0.1/3128; cat >&3; head -1 <&3'; curl -s https://` + b.Host("no.test") + `/; true`
+		r := b.OK(b.Gated("bash", "-c", script)...)
+		if strings.ContainsAny(r.Err, "\033\007\r") || !strings.Contains(r.Err, b.Host("no.test")) {
 			t.Errorf("%s", r)
 		}
 	})
@@ -175,35 +172,35 @@ func TestNameThatLeadsInside(t *testing.T) {
 		control(t, "http://"+internet.Private)
 		control(t, "http://"+internet.Metadata)
 		control(t, "http://127.0.0.1:8888")
-		args := []string{"--allow", b.host("ok.test")}
-		script := curl + "http://" + b.host("ok.test") + "/\n"
+		args := []string{"--allow", b.Host("ok.test")}
+		script := curl + "http://" + b.Host("ok.test") + "/\n"
 		zones := []string{"private.test", "meta.test", "loop.test", "map.test", "loop6.test", "ula.test", "shared.test"}
 		for _, zone := range zones {
-			args = append(args, "--allow", b.host(zone), "--allow", b.host(zone)+":8888")
-			script += curl + "http://" + b.host(zone) + "/\n" + curl + "https://" + b.host(zone) + "/\n" + curl + "http://" + b.host(zone) + ":8888/\n"
+			args = append(args, "--allow", b.Host(zone), "--allow", b.Host(zone)+":8888")
+			script += curl + "http://" + b.Host(zone) + "/\n" + curl + "https://" + b.Host(zone) + "/\n" + curl + "http://" + b.Host(zone) + ":8888/\n"
 		}
-		r := b.ok(append(args, "--", "sh", "-c", script+"true")...)
+		r := b.OK(append(args, "--", "sh", "-c", script+"true")...)
 		if strings.Count(r.Out, w.net.Marker) != 1 {
 			t.Errorf("want the marker once, from the control: %s", r)
 		}
 		if n := strings.Count(r.Out, "\n000 403\n") + strings.Count(r.Out, "\n403 000\n"); n != 3*len(zones) {
 			t.Errorf("%d of %d requests were answered 403: %s", n, 3*len(zones), r)
 		}
-		for _, h := range w.net.Hits(b.token) {
-			if h.Host != b.host("ok.test") {
+		for _, h := range w.net.Hits(b.Token) {
+			if h.Host != b.Host("ok.test") {
 				t.Errorf("reached: %+v", h)
 			}
 		}
 		// It is the address that decides: the same name passes when the user says so.
-		r = b.ok("--allow-private", b.host("private.test"), "--", "sh", "-c", curl+"http://"+b.host("private.test")+"/control")
+		r = b.OK("--allow-private", b.Host("private.test"), "--", "sh", "-c", curl+"http://"+b.Host("private.test")+"/control")
 		if !strings.Contains(r.Out, w.net.Marker) {
 			t.Errorf("--allow-private lets nothing through: %s", r)
 		}
-		r = b.ok("--allow-private", b.host("meta.test"), "--", "sh", "-c", curl+"http://"+b.host("meta.test")+"/")
+		r = b.OK("--allow-private", b.Host("meta.test"), "--", "sh", "-c", curl+"http://"+b.Host("meta.test")+"/")
 		if strings.Contains(r.Out, w.net.Marker) {
 			t.Errorf("--allow-private of a name opens link-local addresses: %s", r)
 		}
-		r = b.ok("--allow-private", internet.Metadata, "--", "sh", "-c", curl+"http://"+internet.Metadata+"/control")
+		r = b.OK("--allow-private", internet.Metadata, "--", "sh", "-c", curl+"http://"+internet.Metadata+"/control")
 		if !strings.Contains(r.Out, w.net.Marker) {
 			t.Errorf("a spelled out link-local address is refused: %s", r)
 		}
@@ -213,7 +210,7 @@ func TestNameThatLeadsInside(t *testing.T) {
 // A hello for another name than the CONNECT's ends the connection.
 func TestForgedSNI(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *box) {
-		ok, no := b.host("ok.test"), b.host("no.test")
+		ok, no := b.Host("ok.test"), b.Host("no.test")
 		hello := func(name string) string {
 			return `timeout 20 python3 -c '
 import socket, ssl
@@ -230,7 +227,7 @@ except Exception as e:
 '
 `
 		}
-		r := b.ok(b.gated("sh", "-c", hello(ok)+"echo honest\n"+hello(no)+"echo forged")...)
+		r := b.OK(b.Gated("sh", "-c", hello(ok)+"echo honest\n"+hello(no)+"echo forged")...)
 		honest, forged, _ := strings.Cut(r.Out, "honest")
 		if !strings.Contains(honest, "ESTABLISHED") {
 			t.Fatalf("the positive control failed: %s", r)
@@ -275,19 +272,19 @@ func TestDirectConnection(t *testing.T) {
 			udp = append(udp, s.Addr)
 		}
 		script := strings.Join(tcp, " ") + "; " + strings.Join(udp, " ") + "; " +
-			"./probe dns " + b.host("ok.test") + " " + internet.DNS + ":53; " +
-			"./probe fetch-direct http://" + internet.Allowed + "/" + b.token + "; " +
-			"curl -sS --noproxy '*' --max-time 5 http://" + internet.Allowed + "/" + b.token + "; " +
-			"curl -sS --noproxy '*' --max-time 5 http://" + b.host("ok.test") + "/; " +
-			"getent hosts " + b.host("ok.test") + " && echo RESOLVED; " +
+			"./probe dns " + b.Host("ok.test") + " " + internet.DNS + ":53; " +
+			"./probe fetch-direct http://" + internet.Allowed + "/" + b.Token + "; " +
+			"curl -sS --noproxy '*' --max-time 5 http://" + internet.Allowed + "/" + b.Token + "; " +
+			"curl -sS --noproxy '*' --max-time 5 http://" + b.Host("ok.test") + "/; " +
+			"getent hosts " + b.Host("ok.test") + " && echo RESOLVED; " +
 			"bash -c 'exec 3<>/dev/tcp/" + internet.Allowed + "/80' && echo CONNECTED; true"
-		r := b.ok(b.gated("sh", "-c", script)...)
+		r := b.OK(b.Gated("sh", "-c", script)...)
 		for _, s := range slices.Concat(servers, datagrams) {
 			if s.Count() != 0 {
 				t.Errorf("%s was reached %d times", s.Addr, s.Count())
 			}
 		}
-		unseen(t, b.token)
+		unseen(t, b.Token)
 		if strings.Contains(r.Out, w.net.Marker) || strings.Contains(r.Out, " open ") || strings.Contains(r.Out, "RESOLVED") || strings.Contains(r.Out, "CONNECTED") {
 			t.Errorf("something answered: %s", r)
 		}
@@ -338,13 +335,13 @@ for host in sys.argv[1:]:
         a += d
     print(host, a.split(b"\r\n")[0].decode(), a.strip().split(b"\n")[-1][:200])
 ' `
-		script := "./probe sweep 127.0.0.1; ./probe sweep ::1; " + ask + strings.Join([]string{b.host("ok.test"), b.host("no.test"), l.Addr, "127.0.0.1:8888", "localhost:8888"}, " ") +
+		script := "./probe sweep 127.0.0.1; ./probe sweep ::1; " + ask + strings.Join([]string{b.Host("ok.test"), b.Host("no.test"), l.Addr, "127.0.0.1:8888", "localhost:8888"}, " ") +
 			"; ls -ln /run/aisb-gate; touch /run/aisb-gate/x || echo read-only; rm /run/aisb-gate/* || echo read-only"
-		r := b.ok(b.gated("sh", "-c", script)...)
+		r := b.OK(b.Gated("sh", "-c", script)...)
 		if open := regexp.MustCompile(`(?m)^open (\d+)$`).FindAllString(r.Out, -1); len(open) != 1 || open[0] != "open 3128" {
 			t.Errorf("want only the relay's port open: %s", r)
 		}
-		for _, want := range []string{"sockets 1\n", b.host("ok.test") + " HTTP/1.1 200 OK b'" + w.net.Marker, b.host("no.test") + " HTTP/1.1 403", l.Addr + " HTTP/1.1 403", "127.0.0.1:8888 HTTP/1.1 403", "localhost:8888 HTTP/1.1 403"} {
+		for _, want := range []string{"sockets 1\n", b.Host("ok.test") + " HTTP/1.1 200 OK b'" + w.net.Marker, b.Host("no.test") + " HTTP/1.1 403", l.Addr + " HTTP/1.1 403", "127.0.0.1:8888 HTTP/1.1 403", "localhost:8888 HTTP/1.1 403"} {
 			if !strings.Contains(r.Out, want) {
 				t.Errorf("no %q: %s", want, r)
 			}
@@ -352,7 +349,7 @@ for host in sys.argv[1:]:
 		if strings.Count(r.Out, "read-only") != 2 {
 			t.Errorf("the gate's directory is writable inside: %s", r)
 		}
-		unseen(t, b.host("no.test"))
+		unseen(t, b.Host("no.test"))
 		if l.Count() != 0 {
 			t.Error("the host's loopback was reached")
 		}
@@ -362,9 +359,9 @@ for host in sys.argv[1:]:
 // The gate listens on no port of the host, and its socket serves this user alone.
 func TestGateIsTheUsers(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *box) {
-		_, stop := b.background(t, b.gated("sh", "-c", "echo up >up; cat")...)
+		_, stop := b.Background(t, b.Gated("sh", "-c", "echo up >up; cat")...)
 		defer stop()
-		b.file(t, "up")
+		b.File(t, "up")
 		var sockets []string
 		found, err := filepath.Glob(filepath.Join(runtimeDir(), "*", "gate", "*"))
 		if err != nil {
@@ -394,7 +391,7 @@ func TestGateIsTheUsers(t *testing.T) {
 		mine := ""
 		for _, s := range sockets {
 			if c, err := net.Dial("unix", s); err == nil {
-				fmt.Fprintf(c, "GET http://%s/ HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", b.host("ok.test"), b.host("ok.test"))
+				fmt.Fprintf(c, "GET http://%s/ HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", b.Host("ok.test"), b.Host("ok.test"))
 				_ = c.SetDeadline(time.Now().Add(10 * time.Second)) // the answer tells
 				text, _ := io.ReadAll(c)
 				c.Close()
@@ -407,8 +404,8 @@ func TestGateIsTheUsers(t *testing.T) {
 			t.Fatalf("the positive control failed: no socket serves its own user: %q", sockets)
 		}
 		// In front of squid there is no such check: the directories' modes are all.
-		served := asOther(t, path, b.host("ok.test"))
-		if strings.Contains(served, w.net.Marker) && b.env[0] == "AISB_GATE_ENGINE=builtin" {
+		served := asOther(t, path, b.Host("ok.test"))
+		if strings.Contains(served, w.net.Marker) && b.Env[0] == "AISB_GATE_ENGINE=builtin" {
 			t.Errorf("another user is served: %s", served)
 		}
 	})
@@ -464,13 +461,13 @@ except OSError as e: print(e)
 func TestOtherSessionsGate(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *box) {
 		a := newBox(t)
-		a.env = b.env
-		_, stop := b.background(t, "--allow", ".ok.test", "--", "sh", "-c", `echo up >up; cat`)
+		a.Env = b.Env
+		_, stop := b.Background(t, "--allow", ".ok.test", "--", "sh", "-c", `echo up >up; cat`)
 		defer stop()
-		b.file(t, "up")
-		host := b.host("ok.test") // on B's list alone
-		r := a.ok(a.gated("sh", "-c", curl+"http://"+host+"/; "+curl+"http://"+a.host("ok.test")+"/; ls -d "+runtimeDir()+"/*; cat /proc/net/unix | wc -l")...)
-		if strings.Contains(r.Out, w.net.Marker+" "+host) || !strings.Contains(r.Out, w.net.Marker+" "+a.host("ok.test")) || strings.Contains(r.Out, runtimeDir()) {
+		b.File(t, "up")
+		host := b.Host("ok.test") // on B's list alone
+		r := a.OK(a.Gated("sh", "-c", curl+"http://"+host+"/; "+curl+"http://"+a.Host("ok.test")+"/; ls -d "+runtimeDir()+"/*; cat /proc/net/unix | wc -l")...)
+		if strings.Contains(r.Out, w.net.Marker+" "+host) || !strings.Contains(r.Out, w.net.Marker+" "+a.Host("ok.test")) || strings.Contains(r.Out, runtimeDir()) {
 			t.Errorf("want only A's own gate to answer: %s", r)
 		}
 		unseen(t, host)
@@ -480,7 +477,7 @@ func TestOtherSessionsGate(t *testing.T) {
 func TestNetNone(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	r := b.ok("--net", "none", "--", "sh", "-c", "env | grep -i proxy; ./probe tcp "+internet.Allowed+":80 127.0.0.1:3128; ls /run/aisb-gate; "+
+	r := b.OK("--net", "none", "--", "sh", "-c", "env | grep -i proxy; ./probe tcp "+internet.Allowed+":80 127.0.0.1:3128; ls /run/aisb-gate; "+
 		"python3 -m http.server 8000 --bind 127.0.0.1 >/dev/null 2>&1 & sleep 1; ./probe tcp 127.0.0.1:8000")
 	if strings.Count(r.Out, " open ") != 1 || !regexp.MustCompile(`tcp 127.0.0.1:8000 open`).MatchString(r.Out) {
 		t.Errorf("want only the sandbox's own loopback: %s", r)
@@ -499,18 +496,18 @@ func TestNetHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	r := b.ok("--net", "host", "--", "sh", "-c", "env | grep -i proxy; ./probe tcp "+l.Addr+"; curl -sS --max-time 10 http://"+b.host("ok.test")+"/")
+	r := b.OK("--net", "host", "--", "sh", "-c", "env | grep -i proxy; ./probe tcp "+l.Addr+"; curl -sS --max-time 10 http://"+b.Host("ok.test")+"/")
 	if l.Count() != 1 || strings.Count(r.Out, w.net.Marker) != 2 || strings.Contains(strings.ToLower(r.Out), "http_proxy") {
 		t.Errorf("%s", r)
 	}
 	if !strings.Contains(r.Err, "HOST NETWORK: nothing is shut") {
 		t.Errorf("nothing is said about it at the start: %s", r)
 	}
-	text := b.ok("--net", "host", "--print-policy", "--", "true").Out
+	text := b.OK("--net", "host", "--print-policy", "--", "true").Out
 	if !regexp.MustCompile(`(?m)^unusual +! HOST NETWORK: nothing is shut`).MatchString(text) {
 		t.Errorf("the printout is not loud about it: %s", text)
 	}
-	if r := b.ok("--net", "host", "--allow", b.host("ok.test"), "--", "true"); !strings.Contains(r.Err, "no effect with --net host") {
+	if r := b.OK("--net", "host", "--allow", b.Host("ok.test"), "--", "true"); !strings.Contains(r.Err, "no effect with --net host") {
 		t.Errorf("%s", r)
 	}
 	// Never by itself: without the flag there is no such network.
@@ -522,11 +519,11 @@ func TestNetHost(t *testing.T) {
 // An empty list refuses everything, and says so.
 func TestEmptyAllowlist(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *box) {
-		r := b.ok("--", "sh", "-c", curl+"https://"+b.host("ok.test")+"/; true")
+		r := b.OK("--", "sh", "-c", curl+"https://"+b.Host("ok.test")+"/; true")
 		if !strings.Contains(r.Out, "\n000 403\n") || !strings.Contains(r.Err, "allowlist is empty") {
 			t.Errorf("%s", r)
 		}
-		unseen(t, b.token)
+		unseen(t, b.Token)
 	})
 }
 
@@ -538,14 +535,14 @@ func TestGateManager(t *testing.T) {
 			fmt.Fprintf(&script, "curl -sS --max-time 5 --noproxy '*' -w '\\n%%{http_code}\\n' $http_proxy/squid-internal-mgr/%s; ", path)
 			fmt.Fprintf(&script, "curl -sS --max-time 5 -w '\\n%%{http_code}\\n' $http_proxy/squid-internal-mgr/%s; ", path)
 		}
-		r := b.ok(b.gated("sh", "-c", script.String()+"true")...)
+		r := b.OK(b.Gated("sh", "-c", script.String()+"true")...)
 		if strings.Contains(r.Out, "\n200\n") || strings.Count(r.Out, "\n403\n")+strings.Count(r.Out, "\n400\n")+strings.Count(r.Out, "\n404\n") != 6 {
 			t.Errorf("%s", r)
 		}
-		url := "http://" + b.host("ok.test") + "/cached"
-		b.ok(b.gated("sh", "-c", curl+url+"; "+curl+url)...)
+		url := "http://" + b.Host("ok.test") + "/cached"
+		b.OK(b.Gated("sh", "-c", curl+url+"; "+curl+url)...)
 		n := 0
-		for _, h := range w.net.Hits(b.token) {
+		for _, h := range w.net.Hits(b.Token) {
 			if h.Net == "http" && h.Path == "/cached" {
 				n++
 			}
@@ -560,18 +557,18 @@ func TestGateManager(t *testing.T) {
 func TestGateUnderLoad(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *box) {
 		blob := strings.Repeat("0123456789abcdef", 1<<20)
-		write(t, filepath.Join(w.own, "files", b.token), blob, 0o644)
-		r := b.ok(b.gated("sh", "-c", "for i in $(seq 12); do curl -sS --max-time 50 -o /dev/null -w '%{http_code} %{size_download}\\n' https://"+b.host("ok.test")+"/files/"+b.token+" & done; wait")...)
+		write(t, filepath.Join(w.own, "files", b.Token), blob, 0o644)
+		r := b.OK(b.Gated("sh", "-c", "for i in $(seq 12); do curl -sS --max-time 50 -o /dev/null -w '%{http_code} %{size_download}\\n' https://"+b.Host("ok.test")+"/files/"+b.Token+" & done; wait")...)
 		if n := strings.Count(r.Out, "200 16777216\n"); n != 12 {
 			t.Errorf("%d of 12: %s", n, r)
 		}
 		// A client that ends its side first still gets the answer.
-		r = b.ok(b.gated("bash", "-c", `python3 -c '
+		r = b.OK(b.Gated("bash", "-c", `python3 -c '
 import socket
 s = socket.create_connection(("127.0.0.1", 3128)); s.settimeout(20)
-s.sendall(b"CONNECT `+b.host("ok.test")+`:80 HTTP/1.1\r\nHost: x\r\n\r\n")
+s.sendall(b"CONNECT `+b.Host("ok.test")+`:80 HTTP/1.1\r\nHost: x\r\n\r\n")
 print(s.recv(4096).split(b"\r\n")[0])
-s.sendall(b"GET /drained HTTP/1.0\r\nHost: `+b.host("ok.test")+`\r\n\r\n"); s.shutdown(socket.SHUT_WR)
+s.sendall(b"GET /drained HTTP/1.0\r\nHost: `+b.Host("ok.test")+`\r\n\r\n"); s.shutdown(socket.SHUT_WR)
 a = b""
 while True:
     d = s.recv(4096)
@@ -579,7 +576,7 @@ while True:
     a += d
 print(a.decode())
 '`)...)
-		if !strings.Contains(r.Out, w.net.Marker) && b.env[0] == "AISB_GATE_ENGINE=builtin" {
+		if !strings.Contains(r.Out, w.net.Marker) && b.Env[0] == "AISB_GATE_ENGINE=builtin" {
 			t.Errorf("a half-closed tunnel lost its answer: %s", r)
 		}
 	})
@@ -589,7 +586,7 @@ print(a.decode())
 func TestSideBySide(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *box) {
 		const sessions = 3
-		var all []*live
+		var all []*drive.Live
 		for i := range sessions {
 			script := fmt.Sprintf(`echo mine-%[1]d >$HOME/mine-%[1]d; echo mine-%[1]d >/tmp/mine-%[1]d; echo mine-%[1]d >/dev/shm/mine-%[1]d
 python3 -m http.server %[2]d --bind 127.0.0.1 --directory $HOME >/dev/null 2>&1 &
@@ -600,30 +597,30 @@ cat /proc/[0-9]*/cmdline | tr '\0' '\n' | grep -o '^marker-[0-9]' | sort -u
 ls $HOME /tmp /dev/shm | grep '^mine-' | sort -u
 for i in 0 1 2; do ./probe tcp 127.0.0.1:$((8200 + i)) | grep ' open ' | cut -d' ' -f2; done
 for i in 0 1 2; do curl -sS -o /dev/null -w "host-$i %%{http_code}\n" http://h$i.%[3]s/; done
-read end`, i, 8200+i, b.host("ok.test"))
-			all = append(all, b.start(t, "--ephemeral-home", "--allow", fmt.Sprintf("h%d.%s", i, b.host("ok.test")), "--", "bash", "-c", script))
+read end`, i, 8200+i, b.Host("ok.test"))
+			all = append(all, b.Start(t, "--ephemeral-home", "--allow", fmt.Sprintf("h%d.%s", i, b.Host("ok.test")), "--", "bash", "-c", script))
 		}
 		for i := range sessions {
-			b.file(t, fmt.Sprintf("up-%d", i))
+			b.File(t, fmt.Sprintf("up-%d", i))
 		}
 		for _, l := range all {
-			if _, err := io.WriteString(l.in, "go\n"); err != nil {
+			if _, err := io.WriteString(l.In, "go\n"); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for i := range all {
-			eventually(t, time.Minute, "the request of session "+strconv.Itoa(i), func() bool { return reached(fmt.Sprintf("h%d.%s", i, b.host("ok.test"))) })
+			drive.Eventually(t, time.Minute, "the request of session "+strconv.Itoa(i), func() bool { return w.net.Reached(fmt.Sprintf("h%d.%s", i, b.Host("ok.test"))) })
 		}
 		for i, l := range all {
 			want := fmt.Sprintf("marker-%[1]d\nmine-%[1]d\n127.0.0.1:%[2]d\n", i, 8200+i)
 			for j := range sessions {
 				want += fmt.Sprintf("host-%d %s\n", j, map[bool]string{true: "200", false: "403"}[i == j])
 			}
-			if _, err := io.WriteString(l.in, "end\n"); err != nil {
+			if _, err := io.WriteString(l.In, "end\n"); err != nil {
 				t.Error(err)
 			}
-			l.in.Close()
-			if r := l.wait(runTime); r.Code != 0 || r.Out != want {
+			l.In.Close()
+			if r := l.Wait(drive.RunTime); r.Code != 0 || r.Out != want {
 				t.Errorf("session %d: want only its own:\n%s\n%s", i, want, r)
 			}
 		}

@@ -17,19 +17,21 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ai-sandbox/tests/e2e/drive"
 )
 
 // ofUser gives the box a user's home of its own, with secrets in it, and a PATH.
 func (b *box) ofUser(t *testing.T, path ...string) (home string) {
 	t.Helper()
-	home = filepath.Join(w.own, "users", b.token)
+	home = filepath.Join(w.own, "users", b.Token)
 	for _, name := range []string{".ssh/id_ed25519", ".netrc", ".npmrc", ".bash_history", ".claude.json", "Documents/private", ".nvm/alias/default", ".npm/_cacache/x", ".config/gh/hosts.yml", ".local/share/keyrings/x", ".local/bin/other"} {
-		write(t, filepath.Join(home, name), "CANARY-"+b.token, 0o600)
+		write(t, filepath.Join(home, name), "CANARY-"+b.Token, 0o600)
 	}
 	for i, p := range path {
 		path[i] = filepath.Join(home, p)
 	}
-	b.env = append(b.env, "HOME="+home, "PATH="+strings.Join(append(path, os.Getenv("PATH")), ":"))
+	b.Env = append(b.Env, "HOME="+home, "PATH="+strings.Join(append(path, os.Getenv("PATH")), ":"))
 	return home
 }
 
@@ -98,12 +100,12 @@ func TestInstalledInHome(t *testing.T) {
 				}
 				write(t, path, text, 0o755)
 			}
-			r := b.ok("--net", "none", tc.harness, "-p", "hi")
+			r := b.OK("--net", "none", tc.harness, "-p", "hi")
 			if !strings.Contains(r.Out, tc.want+"\n") {
 				t.Errorf("want %q: %s", tc.want, r)
 			}
-			look := "find " + home + " -mindepth 1 2>/dev/null; grep -rl CANARY-" + b.token + " " + home + " /home /root 2>/dev/null; for f in $(find " + home + " 2>/dev/null); do test ! -w $f || test -L $f || echo WRITABLE $f; done; true"
-			r = b.ok("--net", "none", tc.harness, "run", "sh", "-c", look)
+			look := "find " + home + " -mindepth 1 2>/dev/null; grep -rl CANARY-" + b.Token + " " + home + " /home /root 2>/dev/null; for f in $(find " + home + " 2>/dev/null); do test ! -w $f || test -L $f || echo WRITABLE $f; done; true"
+			r = b.OK("--net", "none", tc.harness, "run", "sh", "-c", look)
 			seen := 0
 			for line := range strings.Lines(r.Out) {
 				path, ok := strings.CutPrefix(strings.TrimSpace(line), home+"/")
@@ -144,9 +146,9 @@ func TestInstalledInHome(t *testing.T) {
 	// A program of the project's own directory is not found.
 	b := newBox(t)
 	b.ofUser(t)
-	write(t, filepath.Join(b.dir, "claude"), "#!/bin/sh\necho PROJECT\n", 0o755)
-	b.env = append(b.env, "PATH="+b.dir+":.:"+os.Getenv("PATH"))
-	if r := b.run("--net", "none", "claude", "--version"); r.Code != 125 || !oneError(r, `claude is not installed on this machine, .*npm install -g @anthropic-ai/claude-code.*`) {
+	write(t, filepath.Join(b.Dir, "claude"), "#!/bin/sh\necho PROJECT\n", 0o755)
+	b.Env = append(b.Env, "PATH="+b.Dir+":.:"+os.Getenv("PATH"))
+	if r := b.Run("--net", "none", "claude", "--version"); r.Code != 125 || !oneError(r, `claude is not installed on this machine, .*npm install -g @anthropic-ai/claude-code.*`) {
 		t.Errorf("%s", r)
 	}
 }
@@ -171,13 +173,13 @@ func TestSkipFlags(t *testing.T) {
 		"pi -c":                                 "-c",
 		"claude --dangerously-skip-permissions": "--dangerously-skip-permissions",
 	} {
-		r := b.ok(append([]string{"--net", "none"}, strings.Fields(args)...)...)
+		r := b.OK(append([]string{"--net", "none"}, strings.Fields(args)...)...)
 		if !strings.HasSuffix(strings.TrimSpace(r.Out), "called with "+want) {
 			t.Errorf("%s: want %q: %s", args, want, r)
 		}
 	}
 	// A command of the user's own is left alone.
-	if r := b.ok("--net", "none", "--", "printf", "%s|", "claude", "--resume"); r.Out != "claude|--resume|" {
+	if r := b.OK("--net", "none", "--", "printf", "%s|", "claude", "--resume"); r.Out != "claude|--resume|" {
 		t.Errorf("%s", r)
 	}
 }
@@ -189,13 +191,13 @@ func (b *box) claudeUser(t *testing.T) (home, transcripts string) {
 	t.Helper()
 	home = b.ofUser(t, ".local/bin")
 	write(t, filepath.Join(home, ".local/bin/claude"), "#!/bin/sh\n"+tool, 0o755)
-	write(t, filepath.Join(home, ".claude/.credentials.json"), "LOGIN-"+b.token, 0o600)
-	write(t, filepath.Join(home, ".claude/settings.json"), `{"hooks":"CANARY-`+b.token+`"}`, 0o600)
-	write(t, filepath.Join(home, ".claude/skills/x/SKILL.md"), "CANARY-"+b.token, 0o600)
-	write(t, filepath.Join(home, ".claude/projects/-other-project/s.jsonl"), "CANARY-"+b.token, 0o600)
-	transcripts = filepath.Join(home, ".claude/projects", notPlain.ReplaceAllString(b.dir, "-"))
-	write(t, filepath.Join(transcripts, "old.jsonl"), "EARLIER-"+b.token, 0o600)
-	write(t, filepath.Join(transcripts, "memory/MEMORY.md"), "MEMORY-"+b.token, 0o600)
+	write(t, filepath.Join(home, ".claude/.credentials.json"), "LOGIN-"+b.Token, 0o600)
+	write(t, filepath.Join(home, ".claude/settings.json"), `{"hooks":"CANARY-`+b.Token+`"}`, 0o600)
+	write(t, filepath.Join(home, ".claude/skills/x/SKILL.md"), "CANARY-"+b.Token, 0o600)
+	write(t, filepath.Join(home, ".claude/projects/-other-project/s.jsonl"), "CANARY-"+b.Token, 0o600)
+	transcripts = filepath.Join(home, ".claude/projects", notPlain.ReplaceAllString(b.Dir, "-"))
+	write(t, filepath.Join(transcripts, "old.jsonl"), "EARLIER-"+b.Token, 0o600)
+	write(t, filepath.Join(transcripts, "memory/MEMORY.md"), "MEMORY-"+b.Token, 0o600)
 	return home, transcripts
 }
 
@@ -212,17 +214,17 @@ echo NEW >.claude/projects/` + work + `/new.jsonl
 ( echo x >.claude/projects/` + work + `/memory/evil.md ) 2>/dev/null && echo WROTE memory
 mv .claude/projects/` + work + `/memory .claude/projects/` + work + `/m 2>/dev/null && echo MOVED memory
 rm -rf .claude/projects/` + work + `/memory 2>/dev/null; test -e .claude/projects/` + work + `/memory/MEMORY.md || echo REMOVED memory
-ls .claude/projects; grep -rl CANARY-` + b.token + ` / --exclude-dir=proc --exclude-dir=usr --exclude-dir=sys --exclude-dir=opt 2>/dev/null
+ls .claude/projects; grep -rl CANARY-` + b.Token + ` / --exclude-dir=proc --exclude-dir=usr --exclude-dir=sys --exclude-dir=opt 2>/dev/null
 mkdir -p .claude/skills .claude/hooks && echo '{"hooks":{}}' >.claude/settings.json && echo own
 test -s .claude.json && echo seeded; true`
-	r := b.ok("--net", "none", "claude", "run", "sh", "-c", script)
-	want := "LOGIN-" + b.token + "\nEARLIER-" + b.token + "\nMEMORY-" + b.token + "\n" + work + "\nown\nseeded\n"
+	r := b.OK("--net", "none", "claude", "run", "sh", "-c", script)
+	want := "LOGIN-" + b.Token + "\nEARLIER-" + b.Token + "\nMEMORY-" + b.Token + "\n" + work + "\nown\nseeded\n"
 	if r.Out != want {
 		t.Errorf("want %q: %s", want, r)
 	}
 	for name, text := range map[string]string{
-		filepath.Join(home, ".claude/.credentials.json"): "LOGIN-" + b.token, filepath.Join(home, ".claude/settings.json"): `{"hooks":"CANARY-` + b.token + `"}`,
-		filepath.Join(transcripts, "new.jsonl"): "NEW\n", filepath.Join(transcripts, "memory/MEMORY.md"): "MEMORY-" + b.token,
+		filepath.Join(home, ".claude/.credentials.json"): "LOGIN-" + b.Token, filepath.Join(home, ".claude/settings.json"): `{"hooks":"CANARY-` + b.Token + `"}`,
+		filepath.Join(transcripts, "new.jsonl"): "NEW\n", filepath.Join(transcripts, "memory/MEMORY.md"): "MEMORY-" + b.Token,
 	} {
 		if data, err := os.ReadFile(name); err != nil || string(data) != text {
 			t.Errorf("%s on the host: %v, %q", name, err, data)
@@ -232,7 +234,7 @@ test -s .claude.json && echo seeded; true`
 		t.Errorf("on the host now: %q, %v", names, err)
 	}
 	// What it is comes in the printout, one line each.
-	text := b.ok("--net", "none", "--print-policy", "claude").Out
+	text := b.OK("--net", "none", "--print-policy", "claude").Out
 	for _, line := range []string{`ro bind    /run/aisb-harness/login <-`, `rw bind    /run/aisb-harness/transcripts <-`, `ro bind    /run/aisb-harness/transcripts/memory <-`} {
 		if !strings.Contains(text, line) {
 			t.Errorf("no %q: %s", line, text)
@@ -240,12 +242,12 @@ test -s .claude.json && echo seeded; true`
 	}
 	// A second run finds its own home as it left it, and one that finds a login
 	// replaced by its agent puts the host's back.
-	b.ok("--net", "none", "claude", "run", "sh", "-c", "rm -f ~/.claude/.credentials.json; echo mine >~/.claude/.credentials.json")
-	if r := b.ok("--net", "none", "claude", "run", "sh", "-c", "cat ~/.claude/.credentials.json; cat ~/.claude/settings.json"); !strings.Contains(r.Out, "LOGIN-"+b.token) || !strings.Contains(r.Out, `{"hooks":{}}`) {
+	b.OK("--net", "none", "claude", "run", "sh", "-c", "rm -f ~/.claude/.credentials.json; echo mine >~/.claude/.credentials.json")
+	if r := b.OK("--net", "none", "claude", "run", "sh", "-c", "cat ~/.claude/.credentials.json; cat ~/.claude/settings.json"); !strings.Contains(r.Out, "LOGIN-"+b.Token) || !strings.Contains(r.Out, `{"hooks":{}}`) {
 		t.Errorf("%s", r)
 	}
 	// A command of the user's own gets nothing of it, nor does podman's or another harness.
-	if r := b.ok("--net", "none", "--", "sh", "-c", "cat ~/.claude/.credentials.json; ls -A /run/aisb-harness; grep -r LOGIN- ~ /run 2>/dev/null; true"); strings.Contains(r.Out, "LOGIN") {
+	if r := b.OK("--net", "none", "--", "sh", "-c", "cat ~/.claude/.credentials.json; ls -A /run/aisb-harness; grep -r LOGIN- ~ /run 2>/dev/null; true"); strings.Contains(r.Out, "LOGIN") {
 		t.Errorf("%s", r)
 	}
 }
@@ -269,7 +271,7 @@ func TestNoMemoryNoTranscripts(t *testing.T) {
 			if err := change(filepath.Join(transcripts, "memory")); err != nil {
 				t.Fatal(err)
 			}
-			r := b.ok("--net", "none", "claude", "run", "sh", "-c", "grep -rl EARLIER- ~ /run 2>/dev/null; true")
+			r := b.OK("--net", "none", "claude", "run", "sh", "-c", "grep -rl EARLIER- ~ /run 2>/dev/null; true")
 			if r.Out != "" || !strings.Contains(r.Err, "stay outside") {
 				t.Errorf("%s", r)
 			}
@@ -299,7 +301,7 @@ func TestHarnessLinks(t *testing.T) {
 			if err := os.Symlink(secret, path); err != nil {
 				t.Fatal(err)
 			}
-			r := b.run("--net", "none", "claude", "run", "sh", "-c", "grep -rl CANARY-"+b.token+" ~ /run 2>/dev/null; true")
+			r := b.Run("--net", "none", "claude", "run", "sh", "-c", "grep -rl CANARY-"+b.Token+" ~ /run 2>/dev/null; true")
 			if strings.Contains(r.Out, "/run/") || strings.Contains(r.Out, "/home/") {
 				t.Errorf("%s", r)
 			}
@@ -313,17 +315,17 @@ func TestBindHarnessHome(t *testing.T) {
 	b := newBox(t)
 	home, _ := b.claudeUser(t)
 	loud := regexp.MustCompile(`HARNESS HOME: the command can change this machine's ~/\.claude`)
-	r := b.ok("--net", "none", "--bind-harness-home", "claude", "run", "sh", "-c", "cat ~/.claude/settings.json; echo planted >~/.claude/skills/x/SKILL.md; ls ~/.ssh ~/Documents 2>&1 | grep -c 'No such'")
-	if !strings.Contains(r.Out, "CANARY-"+b.token) || !strings.HasSuffix(r.Out, "2\n") || !loud.MatchString(r.Err) {
+	r := b.OK("--net", "none", "--bind-harness-home", "claude", "run", "sh", "-c", "cat ~/.claude/settings.json; echo planted >~/.claude/skills/x/SKILL.md; ls ~/.ssh ~/Documents 2>&1 | grep -c 'No such'")
+	if !strings.Contains(r.Out, "CANARY-"+b.Token) || !strings.HasSuffix(r.Out, "2\n") || !loud.MatchString(r.Err) {
 		t.Errorf("%s", r)
 	}
 	if data, err := os.ReadFile(filepath.Join(home, ".claude/skills/x/SKILL.md")); err != nil || string(data) != "planted\n" {
 		t.Errorf("%v, %q", err, data)
 	}
-	if text := strings.Join(strings.Fields(b.ok("--net", "none", "--bind-harness-home", "--print-policy", "claude").Out), " "); !loud.MatchString(text) {
+	if text := strings.Join(strings.Fields(b.OK("--net", "none", "--bind-harness-home", "--print-policy", "claude").Out), " "); !loud.MatchString(text) {
 		t.Errorf("the printout is not loud about it: %s", text)
 	}
-	if text := b.ok("--net", "none", "--print-policy", "claude").Out; strings.Contains(text, "HARNESS HOME") {
+	if text := b.OK("--net", "none", "--print-policy", "claude").Out; strings.Contains(text, "HARNESS HOME") {
 		t.Errorf("without the flag: %s", text)
 	}
 }
@@ -352,50 +354,50 @@ func TestRealHarnesses(t *testing.T) {
 	mock := startMock(t)
 	user := func(t *testing.T) *box {
 		b := newBox(t)
-		b.env = append(b.env, "HOME="+filepath.Join(w.own, "users", b.token), "PATH="+filepath.Join(prefix, "bin")+":"+os.Getenv("PATH"))
-		if err := os.MkdirAll(filepath.Join(w.own, "users", b.token), 0o700); err != nil {
+		b.Env = append(b.Env, "HOME="+filepath.Join(w.own, "users", b.Token), "PATH="+filepath.Join(prefix, "bin")+":"+os.Getenv("PATH"))
+		if err := os.MkdirAll(filepath.Join(w.own, "users", b.Token), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		return b
 	}
 	t.Run("claude", func(t *testing.T) {
 		b := user(t)
-		if r := b.ok("--net", "none", "claude", "--version"); !strings.Contains(r.Out, "2.1.332") {
+		if r := b.OK("--net", "none", "claude", "--version"); !strings.Contains(r.Out, "2.1.332") {
 			t.Errorf("%s", r)
 		}
-		b.env = append(b.env, "ANTHROPIC_API_KEY=k-"+b.token)
-		at := b.host("ok.test") + ":" + mock.port
+		b.Env = append(b.Env, "ANTHROPIC_API_KEY=k-"+b.Token)
+		at := b.Host("ok.test") + ":" + mock.port
 		args := []string{"--allow", at, "--env", "ANTHROPIC_API_KEY", "--env", "ANTHROPIC_BASE_URL=http://" + at, "--env", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"}
-		r := b.ok(append(args, "claude", "-p", "TOOLTEST", "--output-format", "stream-json", "--verbose")...)
-		if !strings.Contains(r.Out, `"permissionMode":"bypassPermissions"`) || mock.asked("k-"+b.token) == 0 {
-			t.Errorf("the mock was asked %d times: %s", mock.asked("k-"+b.token), r)
+		r := b.OK(append(args, "claude", "-p", "TOOLTEST", "--output-format", "stream-json", "--verbose")...)
+		if !strings.Contains(r.Out, `"permissionMode":"bypassPermissions"`) || mock.asked("k-"+b.Token) == 0 {
+			t.Errorf("the mock was asked %d times: %s", mock.asked("k-"+b.Token), r)
 		}
-		if got := b.file(t, "marker-uid"); got != "1000" {
+		if got := b.File(t, "marker-uid"); got != "1000" {
 			t.Errorf("its tool ran as %q", got)
 		}
 		// It finds its own session again in the next run.
-		if r := b.ok(append(args, "claude", "-c", "-p", "again")...); !strings.Contains(r.Out, "hello from mock") {
+		if r := b.OK(append(args, "claude", "-c", "-p", "again")...); !strings.Contains(r.Out, "hello from mock") {
 			t.Errorf("%s", r)
 		}
 		// Off the list it says that it can't get there, and ends.
-		r = b.run("--env", "ANTHROPIC_API_KEY", "--env", "ANTHROPIC_BASE_URL=http://"+b.host("no.test")+":"+mock.port, "--env", "CLAUDE_CODE_MAX_RETRIES=0", "--", "timeout", "-k", "1", "20", "claude", "-p", "hi")
+		r = b.Run("--env", "ANTHROPIC_API_KEY", "--env", "ANTHROPIC_BASE_URL=http://"+b.Host("no.test")+":"+mock.port, "--env", "CLAUDE_CODE_MAX_RETRIES=0", "--", "timeout", "-k", "1", "20", "claude", "-p", "hi")
 		if r.Code == 0 || strings.Contains(r.Out, "hello from mock") {
 			t.Errorf("%s", r)
 		}
-		unseen(t, b.host("no.test"))
+		unseen(t, b.Host("no.test"))
 	})
 	t.Run("codex", func(t *testing.T) {
 		b := user(t)
-		if r := b.ok("--net", "none", "codex", "--version"); !strings.Contains(r.Out, "0.171.0") {
+		if r := b.OK("--net", "none", "codex", "--version"); !strings.Contains(r.Out, "0.171.0") {
 			t.Errorf("%s", r)
 		}
-		b.env = append(b.env, "MOCK_KEY=k-"+b.token)
-		at := b.host("ok.test") + ":" + mock.port
-		r := b.ok("--allow", at, "--env", "MOCK_KEY", "codex", "exec", "--skip-git-repo-check",
+		b.Env = append(b.Env, "MOCK_KEY=k-"+b.Token)
+		at := b.Host("ok.test") + ":" + mock.port
+		r := b.OK("--allow", at, "--env", "MOCK_KEY", "codex", "exec", "--skip-git-repo-check",
 			"-c", "model_provider=mock", "-c", "model_providers.mock.name=mock", "-c", "model_providers.mock.base_url=http://"+at+"/v1", "-c", "model_providers.mock.wire_api=responses",
 			"-c", "model_providers.mock.env_key=MOCK_KEY", "-c", "model=m", "hi")
-		if !strings.Contains(r.Out+r.Err, "hello from mock") || !strings.Contains(r.Err, "sandbox: danger-full-access") || !strings.Contains(r.Err, "approval: never") || mock.asked("k-"+b.token) == 0 {
-			t.Errorf("the mock was asked %d times: %s", mock.asked("k-"+b.token), r)
+		if !strings.Contains(r.Out+r.Err, "hello from mock") || !strings.Contains(r.Err, "sandbox: danger-full-access") || !strings.Contains(r.Err, "approval: never") || mock.asked("k-"+b.Token) == 0 {
+			t.Errorf("the mock was asked %d times: %s", mock.asked("k-"+b.Token), r)
 		}
 	})
 }
@@ -403,7 +405,7 @@ func TestRealHarnesses(t *testing.T) {
 // A mock answers as Anthropic's and OpenAI's servers do.
 type mock struct {
 	port string
-	log  buffer
+	log  drive.Buffer
 }
 
 func (m *mock) asked(key string) int { return strings.Count(m.log.String(), key) }

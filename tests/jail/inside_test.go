@@ -15,15 +15,17 @@ import (
 	"syscall"
 	"testing"
 
+	"ai-sandbox/tests/e2e/drive"
+
 	"ai-sandbox/policy"
 )
 
 // printed is the policy of a run.
 func (b *box) printed(args ...string) policy.Policy {
-	b.t.Helper()
+	b.T.Helper()
 	var p policy.Policy
-	if err := json.Unmarshal([]byte(b.ok(append([]string{"--print-policy=json"}, args...)...).Out), &p); err != nil {
-		b.t.Fatal(err)
+	if err := json.Unmarshal([]byte(b.OK(append([]string{"--print-policy=json"}, args...)...).Out), &p); err != nil {
+		b.T.Fatal(err)
 	}
 	return p
 }
@@ -46,7 +48,7 @@ func TestPrivileges(t *testing.T) {
 	for _, args := range [][]string{{"--allow", "x.ok.test"}, {"--net", "none"}, {"--net", "host"}} {
 		t.Run(args[1], func(t *testing.T) {
 			b := newBox(t)
-			r := b.ok(append(args, "--", "sh", "-c", "sleep 60 & python3 -c 'import time, threading; threading.Thread(target=time.sleep, args=(60,)).start()' & sleep 1; ./probe status")...)
+			r := b.OK(append(args, "--", "sh", "-c", "sleep 60 & python3 -c 'import time, threading; threading.Thread(target=time.sleep, args=(60,)).start()' & sleep 1; ./probe status")...)
 			lines := strings.Split(strings.TrimSpace(r.Out), "\n")
 			first := false
 			for _, line := range lines {
@@ -66,7 +68,7 @@ func TestPrivileges(t *testing.T) {
 		})
 	}
 	// The positive control: the probe sees privileges where there are some.
-	out := output(t, filepath.Join(w.bin, "probe"), "status")
+	out := drive.Output(t, filepath.Join(w.bin, "probe"), "status")
 	if !regexp.MustCompile(`(?m)Name=probe .* CapBnd=0*[1-9a-f].* NoNewPrivs=0 Seccomp=0`).MatchString(out) {
 		t.Errorf("the positive control failed: %.4000s", out)
 	}
@@ -76,7 +78,7 @@ func TestPrivileges(t *testing.T) {
 func TestKernelSurface(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	r := b.ok(b.gated("sh", "-c", "./probe calls; ./probe ptrace; unshare -Urn true && echo UNSHARED; unshare -Ur true && echo UNSHARED; bwrap --unshare-user --dev-bind / / true && echo UNSHARED; true")...)
+	r := b.OK(b.Gated("sh", "-c", "./probe calls; ./probe ptrace; unshare -Urn true && echo UNSHARED; unshare -Ur true && echo UNSHARED; bwrap --unshare-user --dev-bind / / true && echo UNSHARED; true")...)
 	got := map[string]string{}
 	for line := range strings.Lines(r.Out) {
 		if f := strings.Fields(line); len(f) == 2 {
@@ -115,7 +117,7 @@ func TestKernelSurface(t *testing.T) {
 		t.Errorf("%s", r)
 	}
 	// The positive control: on this machine the probe can make a user namespace.
-	if out := output(t, filepath.Join(w.bin, "probe"), "calls"); !strings.Contains(out, "clone-newuser OK") || !strings.Contains(out, "io_uring_setup EFAULT") {
+	if out := drive.Output(t, filepath.Join(w.bin, "probe"), "calls"); !strings.Contains(out, "clone-newuser OK") || !strings.Contains(out, "io_uring_setup EFAULT") {
 		t.Errorf("the positive control failed: %s", out)
 	}
 }
@@ -126,7 +128,7 @@ func TestNamespaces(t *testing.T) {
 	for name, args := range map[string][]string{"gated": {"--allow", "x.ok.test"}, "none": {"--net", "none"}, "host": {"--net", "host"}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t)
-			r := b.ok(append(args, "--", "sh", "-c", "for n in cgroup ipc mnt net pid user uts; do readlink /proc/self/ns/$n; done; echo; hostname; cat /proc/self/uid_map /proc/self/gid_map; cat /proc/net/dev")...)
+			r := b.OK(append(args, "--", "sh", "-c", "for n in cgroup ipc mnt net pid user uts; do readlink /proc/self/ns/$n; done; echo; hostname; cat /proc/self/uid_map /proc/self/gid_map; cat /proc/net/dev")...)
 			for _, n := range []string{"cgroup", "ipc", "mnt", "net", "pid", "user", "uts"} {
 				mine, err := os.Readlink("/proc/self/ns/" + n)
 				if err != nil {
@@ -151,12 +153,12 @@ func TestNamespaces(t *testing.T) {
 func TestProcesses(t *testing.T) {
 	t.Parallel()
 	b, other := newBox(t), newBox(t)
-	_, stop := other.background(t, "--net", "none", "--", "sh", "-c", "echo up >up; cat")
+	_, stop := other.Background(t, "--net", "none", "--", "sh", "-c", "echo up >up; cat")
 	defer stop()
-	other.file(t, "up")
-	r := b.ok("--net", "host", "--", "sh", "-c", "ls -d /proc/[0-9]* | wc -l; cat /proc/[0-9]*/cmdline | tr '\\0' ' '; ls /proc/"+strconv.Itoa(os.Getpid())+" && echo SE''EN; kill -0 "+strconv.Itoa(os.Getpid())+" && echo SE''EN; true")
+	other.File(t, "up")
+	r := b.OK("--net", "host", "--", "sh", "-c", "ls -d /proc/[0-9]* | wc -l; cat /proc/[0-9]*/cmdline | tr '\\0' ' '; ls /proc/"+strconv.Itoa(os.Getpid())+" && echo SE''EN; kill -0 "+strconv.Itoa(os.Getpid())+" && echo SE''EN; true")
 	n, err := strconv.Atoi(strings.TrimSpace(strings.SplitN(r.Out, "\n", 2)[0]))
-	if err != nil || n > 5 || strings.Contains(r.Out, "SEEN") || strings.Contains(r.Out, other.dir) || strings.Contains(r.Out, "jail.test") {
+	if err != nil || n > 5 || strings.Contains(r.Out, "SEEN") || strings.Contains(r.Out, other.Dir) || strings.Contains(r.Out, "jail.test") {
 		t.Errorf("%s", r)
 	}
 }
@@ -180,7 +182,7 @@ func TestMountsArePolicy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t)
-			got := mounts(b.ok(append(args, "--", "cat", "/proc/self/mountinfo")...).Out)
+			got := mounts(b.OK(append(args, "--", "cat", "/proc/self/mountinfo")...).Out)
 			p := b.printed(append(args, "--", "true")...)
 			want := map[string]string{"/": "ro"}
 			for _, m := range p.Mounts {
@@ -213,7 +215,7 @@ func TestMountsArePolicy(t *testing.T) {
 				}
 			}
 			// The printout has each of them.
-			text := b.ok(append(append([]string{"--print-policy"}, args...), "--", "true")...).Out
+			text := b.OK(append(append([]string{"--print-policy"}, args...), "--", "true")...).Out
 			for point, mode := range want {
 				if name, ok := strings.CutPrefix(point, p.Workdir+"/"); ok {
 					if !slices.Contains(strings.Fields(text), name) { // in the list of what is protected
@@ -235,7 +237,7 @@ func TestReadOnly(t *testing.T) {
 		"for d in / /etc /usr /usr/bin /usr/local/bin /opt /var /var/lib /run /run/aisb /run/aisb-gate /dev /proc /proc/sys /home; do touch $d/aisb-x 2>/dev/null && echo WROTE $d; done; " +
 		"for f in /proc/sys/kernel/core_pattern /proc/sys/kernel/modprobe /proc/sys/vm/overcommit_memory /proc/sys/net/ipv4/ip_forward /proc/sysrq-trigger /proc/self/oom_score_adj /etc/passwd /etc/hosts /usr/bin/env; do ( : >>$f ) 2>/dev/null && echo OPENED $f; done; " +
 		"chmod 600 /dev/null && echo CHANGED; chmod 600 /usr/bin/env && echo CHANGED; chmod 777 /etc && echo CHANGED; echo x >/dev/null && echo null works; true"
-	r := b.ok(b.gated("sh", "-c", find)...)
+	r := b.OK(b.Gated("sh", "-c", find)...)
 	if r.Out != "null works\n" {
 		t.Errorf("beside the policy's paths: %s", r)
 	}
@@ -256,18 +258,18 @@ func TestReadOnly(t *testing.T) {
 func TestHostFiles(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	secret := write(t, filepath.Join(w.own, "home", ".ssh", "id_"+b.token), "CANARY-KEY", 0o600)
+	secret := write(t, filepath.Join(w.own, "home", ".ssh", "id_"+b.Token), "CANARY-KEY", 0o600)
 	home, err := os.UserHomeDir()
 	if err != nil {
 		t.Fatal(err)
 	}
 	script := "for p in " + strings.Join([]string{filepath.Dir(secret), filepath.Dir(w.own), home, "/root", "/var/lib", "/var/log", "/srv", "/mnt", "/boot", "/sys", "/run/user", "/run/dbus", "/run/systemd", "/tmp/.X11-unix", "/etc/shadow", "/etc/ssh", "/etc/sudoers", "/etc/fstab", "/etc/machine-id"}, " ") +
 		"; do ls -A \"$p\" 2>/dev/null | sed \"s|^|$p: |\"; done; ls -A /home /run; id -un; getent passwd | wc -l; cat /etc/passwd | cut -d: -f1 | tr '\\n' ' '"
-	r := b.ok(b.gated("sh", "-c", script)...)
+	r := b.OK(b.Gated("sh", "-c", script)...)
 	// Only what lies on the way to the project.
 	for line := range strings.Lines(r.Out) {
 		dir, name, ok := strings.Cut(strings.TrimSpace(line), ": ")
-		if ok && !strings.HasPrefix(b.dir+"/", filepath.Join(dir, name)+"/") {
+		if ok && !strings.HasPrefix(b.Dir+"/", filepath.Join(dir, name)+"/") {
 			t.Errorf("the host's files: %s", line)
 		}
 	}
@@ -289,7 +291,7 @@ func TestHostFiles(t *testing.T) {
 func TestControlChannel(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	r := b.ok(b.gated("sh", "-c", "ls -A /run/aisb; echo --; ls -A /run/aisb-gate; ls -l /proc/1/fd 2>&1 | head -3")...)
+	r := b.OK(b.Gated("sh", "-c", "ls -A /run/aisb; echo --; ls -A /run/aisb-gate; ls -l /proc/1/fd 2>&1 | head -3")...)
 	if !strings.HasPrefix(r.Out, "--\n") || strings.Contains(r.Out, "->") {
 		t.Errorf("%s", r)
 	}
@@ -300,28 +302,28 @@ func TestControlChannel(t *testing.T) {
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	canary := "CANARY" + b.token
+	canary := "CANARY" + b.Token
 	for _, name := range []string{
 		"AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "SSH_AUTH_SOCK", "HTTP_PROXY", "https_proxy", "NO_PROXY", "LD_LIBRARY_PATH", "FOO_KEY", "NODE_OPTIONS", "PYTHONPATH",
 		"BASH_ENV", "DBUS_SESSION_BUS_ADDRESS", "WAYLAND_DISPLAY",
 	} {
-		b.env = append(b.env, name+"="+canary+name)
+		b.Env = append(b.Env, name+"="+canary+name)
 	}
-	secret := "first\n*\nLD_X=/x\nlast " + b.token
-	b.env = append(b.env, "PASSED="+secret)
-	args := []string{"--env", "PASSED", "--env", "PUBLIC=a b", "--allow", b.host("ok.test")}
-	r := b.ok(append(args, "--", "sh", "-c", "cat /proc/*/environ | tr '\\0' '\\n'; echo; printf %s \"$PASSED\" >passed; echo \"[$PUBLIC]\"; env -0 >env")...)
+	secret := "first\n*\nLD_X=/x\nlast " + b.Token
+	b.Env = append(b.Env, "PASSED="+secret)
+	args := []string{"--env", "PASSED", "--env", "PUBLIC=a b", "--allow", b.Host("ok.test")}
+	r := b.OK(append(args, "--", "sh", "-c", "cat /proc/*/environ | tr '\\0' '\\n'; echo; printf %s \"$PASSED\" >passed; echo \"[$PUBLIC]\"; env -0 >env")...)
 	if strings.Contains(r.Out, canary) {
 		t.Errorf("the caller's environment came in: %s", r)
 	}
-	if !strings.Contains(r.Out, "[a b]") || b.file(t, "passed") != secret {
+	if !strings.Contains(r.Out, "[a b]") || b.File(t, "passed") != secret {
 		t.Errorf("what was passed is not there: %s", r)
 	}
 	var want, got []string
 	for _, e := range b.printed(append(args, "--", "sh")...).Env {
 		want = append(want, e.Name)
 	}
-	for _, v := range strings.Split(strings.Trim(b.file(t, "env"), "\x00"), "\x00") {
+	for _, v := range strings.Split(strings.Trim(b.File(t, "env"), "\x00"), "\x00") {
 		name, _, _ := strings.Cut(v, "=")
 		if name != "_" && name != "PWD" && name != "OLDPWD" && name != "SHLVL" { // the shell's
 			got = append(got, name)
@@ -334,21 +336,21 @@ func TestEnvironment(t *testing.T) {
 	}
 	// A variable passed by name is in no printout, in no argv and on no disk.
 	for _, flag := range []string{"--print-policy", "--print-policy=json", "--dry-run"} {
-		if r := b.ok(append([]string{flag}, append(args, "--", "true")...)...); strings.Contains(r.Out+r.Err, b.token+"\n") || strings.Contains(r.Out+r.Err, "last "+b.token) || !strings.Contains(r.Out, "PASSED") {
+		if r := b.OK(append([]string{flag}, append(args, "--", "true")...)...); strings.Contains(r.Out+r.Err, b.Token+"\n") || strings.Contains(r.Out+r.Err, "last "+b.Token) || !strings.Contains(r.Out, "PASSED") {
 			t.Errorf("%s: %s", flag, r)
 		}
 	}
-	l, stop := b.background(t, append(args, "--", "sh", "-c", "echo up >up; cat")...)
-	b.file(t, "up")
-	running := tree(t, l.cmd.Process.Pid)
+	l, stop := b.Background(t, append(args, "--", "sh", "-c", "echo up >up; cat")...)
+	b.File(t, "up")
+	running := tree(t, l.Cmd.Process.Pid)
 	if len(running) < 4 {
 		t.Errorf("want ai-sandbox, bubblewrap, the entrypoint and the command: %v", running)
 	}
 	for _, p := range running {
-		if strings.Contains(p.argv, "last "+b.token) {
+		if strings.Contains(p.argv, "last "+b.Token) {
 			t.Errorf("an argv shows the value: %s", p)
 		}
-		if p.pid != l.cmd.Process.Pid && strings.Contains(p.argv, "bwrap") {
+		if p.pid != l.Cmd.Process.Pid && strings.Contains(p.argv, "bwrap") {
 			// bubblewrap itself has none of the caller's variables.
 			env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
 			if err != nil || strings.Contains(string(env), "CANARY") {
@@ -363,10 +365,10 @@ func TestEnvironment(t *testing.T) {
 				return nil //nolint:nilerr // other tests come and go
 			}
 			data, err := os.ReadFile(path)
-			if err == nil && strings.Contains(string(data), "last "+b.token) {
+			if err == nil && strings.Contains(string(data), "last "+b.Token) {
 				t.Errorf("the value is on the disk: %s", path)
 			}
-			if strings.Contains(string(data), b.dir) {
+			if strings.Contains(string(data), b.Dir) {
 				seen++
 			}
 			return nil
@@ -387,12 +389,12 @@ func TestSurroundings(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	work := b.printed("--", "true").Workdir
-	r := b.ok("--net", "none", "--", "sh", "-c", "pwd; umask; grep -E '^Sig(Ign|Blk)' /proc/self/status; cat /proc/self/oom_score_adj; date +%Z; locale charmap")
+	r := b.OK("--net", "none", "--", "sh", "-c", "pwd; umask; grep -E '^Sig(Ign|Blk)' /proc/self/status; cat /proc/self/oom_score_adj; date +%Z; locale charmap")
 	if !strings.HasPrefix(r.Out, work+"\n0022\n") || !strings.Contains(r.Out, "SigBlk:\t0000000000000000") || !strings.Contains(r.Out, "SigIgn:\t0000000000000000") || !strings.Contains(r.Out, "UTF-8") {
 		t.Errorf("want %s: %s", work, r)
 	}
 	for name := range map[string]bool{"/dev/full": true, "/dev/zero": true, "/dev/random": true, "/dev/urandom": true, "/dev/ptmx": true, "/dev/shm": true, "/dev/fd/0": true} {
-		if r := b.run("--net", "none", "--", "test", "-e", name); r.Code != 0 {
+		if r := b.Run("--net", "none", "--", "test", "-e", name); r.Code != 0 {
 			t.Errorf("%s is not there: %s", name, r)
 		}
 	}
@@ -402,13 +404,13 @@ func TestSurroundings(t *testing.T) {
 func TestFileOwnership(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	write(t, filepath.Join(b.dir, "before"), "host\n", 0o600)
-	r := b.ok(b.gated("sh", "-c", "cat before && mkdir -p a/b && echo hi >a/b/file && ln -s file a/b/link && chmod 640 before && git init -q g && mkfifo fifo; id -u; touch $HOME/mine; stat -c %u:%g $HOME/mine; chown 0:0 a/b/file && echo CHOWN; chmod 4755 a/b/file; true")...)
+	write(t, filepath.Join(b.Dir, "before"), "host\n", 0o600)
+	r := b.OK(b.Gated("sh", "-c", "cat before && mkdir -p a/b && echo hi >a/b/file && ln -s file a/b/link && chmod 640 before && git init -q g && mkfifo fifo; id -u; touch $HOME/mine; stat -c %u:%g $HOME/mine; chown 0:0 a/b/file && echo CHOWN; chmod 4755 a/b/file; true")...)
 	if r.Out != "host\n1000\n1000:1000\n" {
 		t.Errorf("%s", r)
 	}
 	n := 0
-	err := filepath.WalkDir(b.dir, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(b.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -431,14 +433,14 @@ func TestFileOwnership(t *testing.T) {
 func TestPrintedCommandLine(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	args := []string{"--allow", b.host("ok.test"), "--", "sh", "-c", "echo up >up; cat"}
-	printed := b.ok(append([]string{"--dry-run"}, args...)...).Out
-	l, stop := b.background(t, args...)
+	args := []string{"--allow", b.Host("ok.test"), "--", "sh", "-c", "echo up >up; cat"}
+	printed := b.OK(append([]string{"--dry-run"}, args...)...).Out
+	l, stop := b.Background(t, args...)
 	defer stop()
-	b.file(t, "up")
+	b.File(t, "up")
 	var argv []string
-	for _, p := range tree(t, l.cmd.Process.Pid) {
-		if p.parent == l.cmd.Process.Pid && strings.Contains(p.argv, "bwrap ") {
+	for _, p := range tree(t, l.Cmd.Process.Pid) {
+		if p.parent == l.Cmd.Process.Pid && strings.Contains(p.argv, "bwrap ") {
 			raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid))
 			if err != nil {
 				t.Fatal(err)

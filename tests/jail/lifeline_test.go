@@ -13,12 +13,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ai-sandbox/tests/e2e/drive"
 )
 
 // beats is how many requests of the agent have come to the far server.
 func beats(b *box) int {
 	n := 0
-	for _, h := range w.net.Hits(b.token) {
+	for _, h := range w.net.Hits(b.Token) {
 		if h.Net == "http" && strings.Contains(h.Path, "beat") {
 			n++
 		}
@@ -28,12 +30,12 @@ func beats(b *box) int {
 
 // beating runs an agent that asks a far server again and again, and writes to
 // the project each time.
-func (b *box) beating(t *testing.T) *live {
+func (b *box) beating(t *testing.T) *drive.Live {
 	t.Helper()
 	// One that ignores signals and is in a session of its own, too.
-	l := b.start(t, append([]string{"--ephemeral-home"}, b.gated("sh", "-c",
-		"(trap '' HUP TERM INT; exec setsid sh -c 'while :; do printf . >>stray; sleep 0.05; done') >/dev/null 2>&1 & exec ./probe beat https://"+b.host("ok.test")+"/beat beats")...)...)
-	eventually(t, time.Minute, "the agent's first requests", func() bool { return beats(b) > 3 && b.size("beats") > 3 && b.size("stray") > 3 })
+	l := b.Start(t, append([]string{"--ephemeral-home"}, b.Gated("sh", "-c",
+		"(trap '' HUP TERM INT; exec setsid sh -c 'while :; do printf . >>stray; sleep 0.05; done') >/dev/null 2>&1 & exec ./probe beat https://"+b.Host("ok.test")+"/beat beats")...)...)
+	drive.Eventually(t, time.Minute, "the agent's first requests", func() bool { return beats(b) > 3 && b.Size("beats") > 3 && b.Size("stray") > 3 })
 	return l
 }
 
@@ -42,33 +44,33 @@ func (b *box) beating(t *testing.T) *live {
 // parallel: what is left is everybody's.
 func TestLifeline(t *testing.T) {
 	for _, engine := range engines() {
-		victims := map[string]func(t *testing.T, l *live) []process{
-			"ai-sandbox": func(_ *testing.T, l *live) []process { return []process{{pid: l.cmd.Process.Pid}} },
-			"bubblewrap": func(t *testing.T, l *live) []process { return below(t, l, "bwrap ", "session") },
-			"entrypoint": func(t *testing.T, l *live) []process { return below(t, l, "aisb-entrypoint session") },
+		victims := map[string]func(t *testing.T, l *drive.Live) []process{
+			"ai-sandbox": func(_ *testing.T, l *drive.Live) []process { return []process{{pid: l.Cmd.Process.Pid}} },
+			"bubblewrap": func(t *testing.T, l *drive.Live) []process { return below(t, l, "bwrap ", "session") },
+			"entrypoint": func(t *testing.T, l *drive.Live) []process { return below(t, l, "aisb-entrypoint session") },
 		}
 		if engine == "squid" {
-			victims["squid"] = func(t *testing.T, l *live) []process { return below(t, l, "squid") }
-			victims["gate's bubblewrap"] = func(t *testing.T, l *live) []process { return below(t, l, "bwrap ", " gate ") }
+			victims["squid"] = func(t *testing.T, l *drive.Live) []process { return below(t, l, "squid") }
+			victims["gate's bubblewrap"] = func(t *testing.T, l *drive.Live) []process { return below(t, l, "bwrap ", " gate ") }
 		}
 		for name, victim := range victims {
 			t.Run(engine+" "+name, func(t *testing.T) {
 				b := newBox(t)
-				b.env = []string{"AISB_GATE_ENGINE=" + engine}
+				b.Env = []string{"AISB_GATE_ENGINE=" + engine}
 				settle(t)
 				before := snapshot(t)
 				l := b.beating(t)
 				kill(t, victim(t, l)...)
 				time.Sleep(2 * time.Second) // the promise is about this moment
-				requests, lives := beats(b), b.size("beats")+b.size("stray")
+				requests, lives := beats(b), b.Size("beats")+b.Size("stray")
 				time.Sleep(500 * time.Millisecond)
 				if beats(b) > requests {
 					t.Error("requests still come through")
 				}
-				if b.size("beats")+b.size("stray") > lives {
+				if b.Size("beats")+b.Size("stray") > lives {
 					t.Error("the agent lives on")
 				}
-				r := l.wait(20 * time.Second)
+				r := l.Wait(20 * time.Second)
 				if name != "ai-sandbox" && r.Code != 125 && r.Code != 137 {
 					t.Errorf("want a code of our own: %s", r)
 				}
@@ -85,7 +87,7 @@ func TestLifeline(t *testing.T) {
 							t.Errorf("2.5 s later: %s", s)
 						}
 					}
-					b.ok("clean") // the next command reaps, whatever it is
+					b.OK("clean") // the next command reaps, whatever it is
 				}
 				nothingLeft(t, before, 2*time.Second)
 			})
@@ -95,11 +97,11 @@ func TestLifeline(t *testing.T) {
 
 // below are the processes of a session whose argv holds the words, but for
 // ai-sandbox itself.
-func below(t *testing.T, l *live, words ...string) []process {
+func below(t *testing.T, l *drive.Live, words ...string) []process {
 	t.Helper()
 	var out []process
-	for _, p := range tree(t, l.cmd.Process.Pid) {
-		all := p.pid != l.cmd.Process.Pid
+	for _, p := range tree(t, l.Cmd.Process.Pid) {
+		all := p.pid != l.Cmd.Process.Pid
 		for _, w := range words {
 			all = all && strings.Contains(p.argv+" ", w)
 		}
@@ -120,22 +122,22 @@ func TestNothingLeft(t *testing.T) {
 	}
 	steps := []step{
 		{"normal end", func(t *testing.T, b *box) {
-			b.ok("--ephemeral-home", "--allow", b.host("ok.test"), "--", "curl", "-sS", "https://"+b.host("ok.test"))
+			b.OK("--ephemeral-home", "--allow", b.Host("ok.test"), "--", "curl", "-sS", "https://"+b.Host("ok.test"))
 		}},
-		{"failing command", func(_ *testing.T, b *box) { b.run("--ephemeral-home", "--", "false") }},
-		{"no such command", func(_ *testing.T, b *box) { b.run("--ephemeral-home", "--", "no-such-command") }},
-		{"no network", func(_ *testing.T, b *box) { b.ok("--ephemeral-home", "--net", "none", "--", "true") }},
-		{"refusal", func(_ *testing.T, b *box) { b.run("--allow", "not a host", "--", "true") }},
-		{"printouts", func(_ *testing.T, b *box) { b.ok("--dry-run", "--", "true") }},
+		{"failing command", func(_ *testing.T, b *box) { b.Run("--ephemeral-home", "--", "false") }},
+		{"no such command", func(_ *testing.T, b *box) { b.Run("--ephemeral-home", "--", "no-such-command") }},
+		{"no network", func(_ *testing.T, b *box) { b.OK("--ephemeral-home", "--net", "none", "--", "true") }},
+		{"refusal", func(_ *testing.T, b *box) { b.Run("--allow", "not a host", "--", "true") }},
+		{"printouts", func(_ *testing.T, b *box) { b.OK("--dry-run", "--", "true") }},
 		{"no bubblewrap", func(t *testing.T, b *box) {
-			b.env = []string{"PATH=" + fakeOf(t, "bwrap", "case $1 in --version) echo bubblewrap 0.9.0;; *) exit 1;; esac") + ":" + os.Getenv("PATH")}
-			b.run("--ephemeral-home", "--", "true")
+			b.Env = []string{"PATH=" + fakeOf(t, "bwrap", "case $1 in --version) echo bubblewrap 0.9.0;; *) exit 1;; esac") + ":" + os.Getenv("PATH")}
+			b.Run("--ephemeral-home", "--", "true")
 		}},
 		{"orphans", func(_ *testing.T, b *box) {
-			b.ok("--ephemeral-home", "--", "sh", "-c", "(trap '' HUP TERM; setsid sleep 600 >/dev/null 2>&1 &); true")
+			b.OK("--ephemeral-home", "--", "sh", "-c", "(trap '' HUP TERM; setsid sleep 600 >/dev/null 2>&1 &); true")
 		}},
 		{"locked home", func(_ *testing.T, b *box) {
-			b.ok("--ephemeral-home", "--", "sh", "-c", "mkdir -p ~/a/b/c; ln -s /etc ~/a/etc; ln -s / ~/a/b/root; touch ~/a/b/c/f; chmod 000 ~/a/b/c ~/a/b ~/a; mkfifo ~/fifo; chmod 500 ~")
+			b.OK("--ephemeral-home", "--", "sh", "-c", "mkdir -p ~/a/b/c; ln -s /etc ~/a/etc; ln -s / ~/a/b/root; touch ~/a/b/c/f; chmod 000 ~/a/b/c ~/a/b ~/a; mkfifo ~/fifo; chmod 500 ~")
 		}},
 	}
 	for _, engine := range engines() {
@@ -149,18 +151,18 @@ func TestNothingLeft(t *testing.T) {
 					name = fmt.Sprintf("%s %v while it runs", engine, sig)
 				}
 				steps = append(steps, step{name, func(t *testing.T, b *box) {
-					b.env = []string{"AISB_GATE_ENGINE=" + engine}
-					l := b.start(t, "--allow", b.host("ok.test"), "--ephemeral-home", "--", "sh", "-c", "echo up >up; exec sleep 600")
+					b.Env = []string{"AISB_GATE_ENGINE=" + engine}
+					l := b.Start(t, "--allow", b.Host("ok.test"), "--ephemeral-home", "--", "sh", "-c", "echo up >up; exec sleep 600")
 					if ms < 0 {
-						b.file(t, "up")
+						b.File(t, "up")
 					} else {
 						time.Sleep(time.Duration(ms) * time.Millisecond) // the moment is the case
 					}
-					if err := l.cmd.Process.Signal(sig); err != nil {
+					if err := l.Cmd.Process.Signal(sig); err != nil {
 						t.Fatal(err)
 					}
 					// Before its handlers are there, a program dies of the signal.
-					if r := l.wait(30 * time.Second); r.Code != 128+int(sig) && (r.Code != -int(sig) || ms < 0) {
+					if r := l.Wait(30 * time.Second); r.Code != 128+int(sig) && (r.Code != -int(sig) || ms < 0) {
 						t.Errorf("%s", r)
 					}
 				}})
@@ -179,8 +181,8 @@ func TestNothingLeft(t *testing.T) {
 	// The positive control: a session that runs shows in each kind.
 	b := newBox(t)
 	before := snapshot(t)
-	_, stop := b.background(t, "--ephemeral-home", "--", "sh", "-c", "echo up >up; cat")
-	b.file(t, "up")
+	_, stop := b.Background(t, "--ephemeral-home", "--", "sh", "-c", "echo up >up; cat")
+	b.File(t, "up")
 	seen := strings.Join(snapshot(t).minus(before), "\n")
 	for _, want := range []string{"process ", "socket " + runtimeDir(), "file " + runtimeDir(), "file " + stateDir()} {
 		if !strings.Contains(seen, want) {
@@ -197,30 +199,30 @@ func TestReaping(t *testing.T) {
 	settle(t)
 	for _, next := range [][]string{{"clean"}, {"--net", "none", "--ephemeral-home", "--", "true"}} {
 		before := snapshot(t)
-		l := b.start(t, "--ephemeral-home", "--allow", b.host("ok.test"), "--", "sh", "-c", "echo up >up; exec sleep 600")
-		b.file(t, "up")
-		if err := os.Remove(filepath.Join(b.dir, "up")); err != nil {
+		l := b.Start(t, "--ephemeral-home", "--allow", b.Host("ok.test"), "--", "sh", "-c", "echo up >up; exec sleep 600")
+		b.File(t, "up")
+		if err := os.Remove(filepath.Join(b.Dir, "up")); err != nil {
 			t.Fatal(err)
 		}
-		kill(t, process{pid: l.cmd.Process.Pid})
-		l.wait(10 * time.Second)
+		kill(t, process{pid: l.Cmd.Process.Pid})
+		l.Wait(10 * time.Second)
 		if left := snapshot(t).minus(before); len(left) < 2 {
 			t.Errorf("the positive control failed: a killed session leaves nothing: %q", left)
 		}
-		b.ok(next...)
+		b.OK(next...)
 		nothingLeft(t, before, 2*time.Second)
 	}
 
 	// A record of a process that has ended, with its number given to another.
 	before := snapshot(t)
-	l := b.start(t, "--ephemeral-home", "--", "sh", "-c", "echo up >up; exec sleep 600")
-	b.file(t, "up")
+	l := b.Start(t, "--ephemeral-home", "--", "sh", "-c", "echo up >up; exec sleep 600")
+	b.File(t, "up")
 	records, err := filepath.Glob(filepath.Join(stateDir(), "*", "session-*.json"))
 	if err != nil || len(records) != 1 {
 		t.Fatalf("%q, %v", records, err)
 	}
-	kill(t, process{pid: l.cmd.Process.Pid})
-	l.wait(10 * time.Second)
+	kill(t, process{pid: l.Cmd.Process.Pid})
+	l.Wait(10 * time.Second)
 	bystander := exec.Command("sleep", "600")
 	if err := bystander.Start(); err != nil {
 		t.Fatal(err)
@@ -230,7 +232,7 @@ func TestReaping(t *testing.T) {
 		_ = bystander.Wait()         // likewise
 	}()
 	givePID(t, records[0], bystander.Process.Pid) // the start time is the first one's
-	b.ok("clean")
+	b.OK("clean")
 	if err := bystander.Process.Signal(syscall.Signal(0)); err != nil || ended(bystander.Process.Pid) {
 		t.Errorf("the process that has the number now was ended: %v", err)
 	}
@@ -241,10 +243,10 @@ func TestReaping(t *testing.T) {
 		}
 	}
 	// And one that is alive is left alone.
-	l, stop := b.background(t, "--ephemeral-home", "--", "sh", "-c", "echo up >up2; cat")
-	b.file(t, "up2")
-	b.ok("clean")
-	if ended(l.cmd.Process.Pid) || len(tree(t, l.cmd.Process.Pid)) < 3 {
+	l, stop := b.Background(t, "--ephemeral-home", "--", "sh", "-c", "echo up >up2; cat")
+	b.File(t, "up2")
+	b.OK("clean")
+	if ended(l.Cmd.Process.Pid) || len(tree(t, l.Cmd.Process.Pid)) < 3 {
 		t.Error("clean took a session that runs")
 	}
 	stop()
@@ -257,15 +259,15 @@ func TestKilledWhileStarting(t *testing.T) {
 	settle(t)
 	before := snapshot(t)
 	for _, ms := range []int{1, 3, 6, 10, 14, 18, 22, 26, 30, 35, 40, 50, 60, 80} {
-		l := b.start(t, "--ephemeral-home", "--allow", b.host("ok.test"), "--", "sh", "-c", "exec sleep 600")
+		l := b.Start(t, "--ephemeral-home", "--allow", b.Host("ok.test"), "--", "sh", "-c", "exec sleep 600")
 		time.Sleep(time.Duration(ms) * time.Millisecond) // the moment is the case
-		kill(t, process{pid: l.cmd.Process.Pid})
-		l.wait(10 * time.Second)
+		kill(t, process{pid: l.Cmd.Process.Pid})
+		l.Wait(10 * time.Second)
 	}
-	b.ok("clean")
+	b.OK("clean")
 	nothingLeft(t, before, 2*time.Second)
 	// Nor in the project, where a mount point would be.
-	if names, err := filepath.Glob(filepath.Join(b.dir, "*")); err != nil || len(names) != 1 {
+	if names, err := filepath.Glob(filepath.Join(b.Dir, "*")); err != nil || len(names) != 1 {
 		t.Errorf("%q, %v", names, err)
 	}
 }
@@ -275,10 +277,10 @@ func TestKilledWhileStarting(t *testing.T) {
 func settle(t *testing.T) {
 	t.Helper()
 	b := newBox(t)
-	b.ok("--ephemeral-home", "--", "true")
-	h := readHandle(t, b.ok("up", "--json", "--net", "none").Out)
-	b.ok("down", h.ID)
-	b.ok("clean")
+	b.OK("--ephemeral-home", "--", "true")
+	h := readHandle(t, b.OK("up", "--json", "--net", "none").Out)
+	b.OK("down", h.ID)
+	b.OK("clean")
 }
 
 // givePID makes a record say that its owner has another number.

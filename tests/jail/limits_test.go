@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ai-sandbox/tests/e2e/drive"
 )
 
 // Here nothing gives out control groups: a limit that takes one is refused by name
@@ -17,16 +19,16 @@ func TestLimitsAreRefused(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	for key, value := range map[string]string{"memory": "2g", "cpus": "1.5"} {
-		r := b.run("--net", "none", "--"+key, value, "--", "touch", "ran")
+		r := b.Run("--net", "none", "--"+key, value, "--", "touch", "ran")
 		if r.Code != 125 || !oneError(r, key+` `+regexp.QuoteMeta(value)+` \(from --`+key+`\) can't be enforced here: (this machine has no|there is no systemd|systemd does not run).*; or drop it`) {
 			t.Errorf("--%s: %s", key, r)
 		}
-		if _, err := os.Stat(filepath.Join(b.dir, "ran")); err == nil {
+		if _, err := os.Stat(filepath.Join(b.Dir, "ran")); err == nil {
 			t.Errorf("--%s: the command ran", key)
 		}
 	}
 	// The positive control: a limit that needs no such group.
-	r := b.ok("--net", "none", "--disk", "30m", "--", "./probe", "fill", "/tmp", "/var/tmp")
+	r := b.OK("--net", "none", "--disk", "30m", "--", "./probe", "fill", "/tmp", "/var/tmp")
 	if r.Out != "fill /tmp 20971520 true\nfill /var/tmp 10485760 true\n" {
 		t.Errorf("%s", r)
 	}
@@ -38,16 +40,16 @@ func TestLimitsAreRefused(t *testing.T) {
 		t.Errorf("%s", r)
 	}
 	if os.Getuid() == 0 {
-		if r := b.run("--net", "none", "--pids", "100", "--", "true"); r.Code != 125 || !oneError(r, `pids 100 \(from --pids\) can't be enforced here: .*`) {
+		if r := b.Run("--net", "none", "--pids", "100", "--", "true"); r.Code != 125 || !oneError(r, `pids 100 \(from --pids\) can't be enforced here: .*`) {
 			t.Errorf("%s", r)
 		}
 		return
 	}
 	// The kernel counts a user's processes in the jail's own namespace.
-	if r := b.ok("--net", "none", "--pids", "100", "--", "./probe", "fork", "300"); !strings.HasSuffix(r.Out, " resource temporarily unavailable\n") {
+	if r := b.OK("--net", "none", "--pids", "100", "--", "./probe", "fork", "300"); !strings.HasSuffix(r.Out, " resource temporarily unavailable\n") {
 		t.Errorf("%s", r)
 	}
-	if r := b.ok("--net", "none", "--", "./probe", "fork", "300"); r.Out != "fork 300 <nil>\n" {
+	if r := b.OK("--net", "none", "--", "./probe", "fork", "300"); r.Out != "fork 300 <nil>\n" {
 		t.Errorf("%s", r)
 	}
 }
@@ -70,9 +72,9 @@ func TestTime(t *testing.T) {
 			b := newBox(t)
 			report := filepath.Join(t.TempDir(), "report.json")
 			start := time.Now()
-			r := b.run("--net", "none", "--time", "1s", "--report", report, "--", "sh", "-c", tc.command)
+			r := b.Run("--net", "none", "--time", "1s", "--report", report, "--", "sh", "-c", tc.command)
 			took := time.Since(start)
-			rep := readReport(t, report)
+			rep := drive.ReadReport(t, report)
 			if r.Code != 124 || rep.ExitCode != 124 || rep.EndedBy != "time" || !strings.Contains(rep.Reason, tc.ended) || !strings.Contains(r.Err, rep.Reason) {
 				t.Errorf("%s\n%+v", r, rep)
 			}
@@ -81,7 +83,7 @@ func TestTime(t *testing.T) {
 			}
 		})
 	}
-	if r := newBox(t).run("--net", "none", "--time", "1h", "--", "sh", "-c", "exit 7"); r.Code != 7 {
+	if r := newBox(t).Run("--net", "none", "--time", "1h", "--", "sh", "-c", "exit 7"); r.Code != 7 {
 		t.Errorf("the positive control: %s", r)
 	}
 }
@@ -89,7 +91,7 @@ func TestTime(t *testing.T) {
 // The limits are in the printout, with what holds them, and in what would be run.
 func TestLimitsArePrinted(t *testing.T) {
 	t.Parallel()
-	r := newBox(t).ok("--dry-run", "--time", "90s", "--disk", "300m", "--", "true")
+	r := newBox(t).OK("--dry-run", "--time", "90s", "--disk", "300m", "--", "true")
 	for _, want := range []string{"\n  time       1m30s, then SIGTERM\n", "\n  disk       300 MiB: 200 MiB for /tmp and 100 MiB for /var/tmp\n", "--size 209715200 \\\n  --tmpfs /tmp"} {
 		if !strings.Contains(r.Out, want) {
 			t.Errorf("no %q in %s", want, r.Out)

@@ -9,9 +9,6 @@
 package jail
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +21,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ai-sandbox/tests/e2e/drive"
 
 	"golang.org/x/sys/unix"
 
@@ -232,24 +231,8 @@ func strays() error {
 	return errors.Join(errs...)
 }
 
-// A result is one ended ai-sandbox.
-type result struct {
-	Code     int
-	Out, Err string
-}
-
-func (r result) String() string {
-	return fmt.Sprintf("exit code %d\nstdout: %.4000s\nstderr: %.4000s", r.Code, r.Out, r.Err)
-}
-
-// A box is a project and the way ai-sandbox is started in it.
-type box struct {
-	t     *testing.T
-	dir   string
-	bin   string
-	env   []string // on top of w.env
-	token string   // is in no other test's names
-}
+// A box is a project of the local runtime's tests.
+type box struct{ *drive.Box }
 
 // newBox makes a project that holds the probe.
 func newBox(t *testing.T) *box {
@@ -265,81 +248,7 @@ func newBox(t *testing.T) *box {
 	if err := os.WriteFile(filepath.Join(dir, "probe"), probe, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return &box{t: t, dir: dir, bin: filepath.Join(w.bin, "ai-sandbox"), token: "t" + strings.ToLower(filepath.Base(dir)) + "x"}
-}
-
-// host is a name of this test's own below a zone of the fixture ("ok.test").
-func (b *box) host(zone string) string { return b.token + "." + zone }
-
-const runTime = time.Minute
-
-// command is an ai-sandbox that has not been started.
-func (b *box) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, b.bin, args...)
-	cmd.Dir = b.dir
-	cmd.Env = append(append([]string{}, w.env...), b.env...)
-	cmd.WaitDelay = 20 * time.Second
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	return cmd
-}
-
-// run is one ai-sandbox, from its start to its end.
-func (b *box) run(args ...string) result {
-	b.t.Helper()
-	return b.runWith(nil, args...)
-}
-
-func (b *box) runWith(stdin io.Reader, args ...string) result {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), runTime)
-	defer cancel()
-	cmd := b.command(ctx, args...)
-	var out, errOut bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &errOut
-	err := cmd.Run()
-	if cmd.ProcessState == nil || ctx.Err() != nil {
-		b.t.Fatalf("ai-sandbox %q: %v (%v)\n%.4000s", args, err, ctx.Err(), errOut.String())
-	}
-	return result{Code: cmd.ProcessState.ExitCode(), Out: out.String(), Err: errOut.String()}
-}
-
-// ok is run for what has to end with exit code 0.
-func (b *box) ok(args ...string) result {
-	b.t.Helper()
-	r := b.run(args...)
-	if r.Code != 0 {
-		b.t.Fatalf("ai-sandbox %q: %s", args, r)
-	}
-	return r
-}
-
-// gated puts the test's allowed host on the list and the command behind.
-func (b *box) gated(command ...string) []string {
-	return append([]string{"--allow", b.host("ok.test"), "--"}, command...)
-}
-
-// A report is what --report writes.
-type report struct {
-	ExitCode int              `json:"exit_code"`
-	EndedBy  string           `json:"ended_by"`
-	Reason   string           `json:"reason"`
-	Control  string           `json:"control"`
-	Signal   int              `json:"signal"`
-	Leftover string           `json:"leftover"`
-	Refused  []map[string]any `json:"refused"`
-}
-
-func readReport(t *testing.T, path string) report {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var r report
-	if err := json.Unmarshal(b, &r); err != nil {
-		t.Fatalf("%v: %s", err, b)
-	}
-	return r
+	return &box{&drive.Box{T: t, Dir: dir, Bin: filepath.Join(w.bin, "ai-sandbox"), Base: w.env, Token: "t" + strings.ToLower(filepath.Base(dir)) + "x"}}
 }
 
 // control asks a far server from outside, as a jail would have without any
@@ -355,15 +264,5 @@ func control(t *testing.T, url string) {
 	b, err := io.ReadAll(resp.Body)
 	if err != nil || !strings.Contains(string(b), w.net.Marker) {
 		t.Fatalf("the positive control: %s answers %q, %v", url, b, err)
-	}
-}
-
-// eventually waits until f is true.
-func eventually(t *testing.T, limit time.Duration, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(limit); !f(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v", what, limit)
-		}
 	}
 }

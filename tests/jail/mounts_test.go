@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"ai-sandbox/tests/e2e/drive"
+
 	"golang.org/x/sys/unix"
 
 	"ai-sandbox/tests/e2e/mounttest"
@@ -29,15 +31,15 @@ func mountStage(t *testing.T) mounttest.Stage {
 			b := newBox(t)
 			if dir := mirrorable(t); dir != "" {
 				var err error
-				if b.dir, err = os.MkdirTemp(dir, "p"); err != nil {
+				if b.Dir, err = os.MkdirTemp(dir, "p"); err != nil {
 					t.Fatal(err)
 				}
 			}
-			m := &mounttest.Box{T: t, Dir: b.dir, Run: func(dir string, args ...string) mounttest.Result {
+			m := &mounttest.Box{T: t, Dir: b.Dir, Run: func(dir string, args ...string) mounttest.Result {
 				t.Helper()
-				in := *b
-				in.dir = dir
-				return mounttest.Result(in.run(args...))
+				in := *b.Box
+				in.Dir = dir
+				return mounttest.Result(in.Run(args...))
 			}}
 			box[m] = b
 			return m
@@ -100,27 +102,27 @@ func submount(t *testing.T) string {
 
 // between puts a bubblewrap of our own in the way, which waits.
 func between(b *box, f func(), args ...string) mounttest.Result {
-	b.t.Helper()
-	fake := b.t.TempDir()
+	b.T.Helper()
+	fake := b.T.TempDir()
 	at, on := filepath.Join(fake, "at"), filepath.Join(fake, "on")
-	real := strings.TrimSpace(output(b.t, "sh", "-c", "command -v bwrap"))
-	write(b.t, filepath.Join(fake, "bwrap"), "#!/bin/bash\ncase \"$*\" in *\"aisb-entrypoint session\"*) : >'"+at+"'; until test -e '"+on+"'; do sleep 0.01; done;; esac\nexec -a \"$0\" "+real+" \"$@\"\n", 0o755)
-	in := *b
-	in.env = append(in.env, "PATH="+fake+":"+os.Getenv("PATH"))
-	ctx, cancel := context.WithTimeout(context.Background(), runTime)
+	real := strings.TrimSpace(drive.Output(b.T, "sh", "-c", "command -v bwrap"))
+	write(b.T, filepath.Join(fake, "bwrap"), "#!/bin/bash\ncase \"$*\" in *\"aisb-entrypoint session\"*) : >'"+at+"'; until test -e '"+on+"'; do sleep 0.01; done;; esac\nexec -a \"$0\" "+real+" \"$@\"\n", 0o755)
+	in := *b.Box
+	in.Env = append(in.Env, "PATH="+fake+":"+os.Getenv("PATH"))
+	ctx, cancel := context.WithTimeout(context.Background(), drive.RunTime)
 	defer cancel()
-	cmd := in.command(ctx, args...)
+	cmd := in.Command(ctx, args...)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Start(); err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
-	eventually(b.t, 20*time.Second, "the start", func() bool {
+	drive.Eventually(b.T, 20*time.Second, "the start", func() bool {
 		_, err := os.Lstat(at)
 		return err == nil
 	})
 	f()
-	write(b.t, on, "", 0o600)
+	write(b.T, on, "", 0o600)
 	_ = cmd.Wait() // its state tells
 	return mounttest.Result{Code: cmd.ProcessState.ExitCode(), Out: out.String(), Err: errOut.String()}
 }
@@ -140,8 +142,8 @@ func TestAgents(t *testing.T)            { t.Parallel(); mounttest.Agents(t, mou
 func TestAnotherName(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	write(t, filepath.Join(b.dir, ".git", "hooks", "pre-commit"), "", 0o700)
-	write(t, filepath.Join(b.dir, "src", "f"), "", 0o600)
+	write(t, filepath.Join(b.Dir, ".git", "hooks", "pre-commit"), "", 0o700)
+	write(t, filepath.Join(b.Dir, "src", "f"), "", 0o600)
 	other := filepath.Join(t.TempDir(), "other")
 	if err := os.Mkdir(other, 0o700); err != nil {
 		t.Fatal(err)
@@ -149,9 +151,9 @@ func TestAnotherName(t *testing.T) {
 	run := func(source, mode string) (int, string) {
 		t.Helper()
 		alias := t.TempDir()
-		ctx, cancel := context.WithTimeout(context.Background(), runTime)
+		ctx, cancel := context.WithTimeout(context.Background(), drive.RunTime)
 		defer cancel()
-		cmd := b.command(ctx, "--print-policy", "--net", "none", "--mount", alias+":/mnt/x:"+mode, "--", "true")
+		cmd := b.Command(ctx, "--print-policy", "--net", "none", "--mount", alias+":/mnt/x:"+mode, "--", "true")
 		cmd.Args = append([]string{"unshare", "--map-current-user", "--keep-caps", "--mount", "sh", "-ec", `mount --bind "$0" "$1"; shift; exec "$@"`, source, alias}, cmd.Args...)
 		var err error
 		if cmd.Path, err = exec.LookPath("unshare"); err != nil {
@@ -161,10 +163,10 @@ func TestAnotherName(t *testing.T) {
 		return cmd.ProcessState.ExitCode(), string(out)
 	}
 	for _, part := range []string{"", ".git", ".git/hooks", "src"} {
-		if code, out := run(filepath.Join(b.dir, part), "rw"); code != 125 || !strings.Contains(out, "by another name") {
+		if code, out := run(filepath.Join(b.Dir, part), "rw"); code != 125 || !strings.Contains(out, "by another name") {
 			t.Errorf("%q: %d %s", part, code, out)
 		}
-		if code, out := run(filepath.Join(b.dir, part), "ro"); code != 0 {
+		if code, out := run(filepath.Join(b.Dir, part), "ro"); code != 0 {
 			t.Errorf("%q, read-only: %d %s", part, code, out)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,47 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"ai-sandbox/tests/e2e/drive"
+
 	"ai-sandbox/tests/e2e/internet"
 )
-
-// freePort is a port of 127.0.0.1 that nobody listens at.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()[len("127.0.0.1:"):]
-}
-
-// fetched is the status and body of an answer, or the error, without any proxy.
-func fetched(url string) (int, string) {
-	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
-	resp, err := c.Get(url)
-	if err != nil {
-		return 0, err.Error()
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return 0, string(b) + err.Error()
-	}
-	return resp.StatusCode, string(b)
-}
-
-// answers waits until a server inside answers at a place outside.
-func answers(t *testing.T, l *live, url string) string {
-	t.Helper()
-	var code int
-	var body string
-	for deadline := time.Now().Add(30 * time.Second); code != 200; time.Sleep(10 * time.Millisecond) {
-		if code, body = fetched(url); code != 200 && time.Now().After(deadline) {
-			t.Fatalf("%s does not answer: %s\n%s", url, body, l.err.String())
-		}
-	}
-	return body
-}
 
 // shut tells whether nobody listens at an address.
 func shut(addr string) bool {
@@ -75,25 +37,25 @@ func shut(addr string) bool {
 func TestPublished(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *box) {
 		for _, listen := range []string{"127.0.0.1", "[::1]", "0.0.0.0"} {
-			no := b.host("no.test")
-			at := freePort(t)
-			script := "rm -f gate; { " + curl + "https://" + b.host("ok.test") + "/; " + curl + "https://" + no + "/; ls /run/aisb; } >gate 2>&1; " +
-				"exec ./probe serve " + b.token + " " + listen + ":5173 " + listen + ":5174"
-			l := b.start(t, "--report", filepath.Join(w.own, b.token), "--publish", at+":5173", "--publish", ":5173", "--allow", b.host("ok.test"), "--", "sh", "-c", script)
-			body := answers(t, l, "http://127.0.0.1:"+at)
-			if !strings.HasPrefix(body, b.token+"\n") || !regexp.MustCompile(`(?s)\nUid:\s+1000\s+1000\s+1000\s+1000\n.*\nCapPrm:\s+0+\nCapEff:\s+0+\nCapBnd:\s+0+\n.*\nNoNewPrivs:\s+1\n`).MatchString(body) {
+			no := b.Host("no.test")
+			at := drive.FreePort(t)
+			script := "rm -f gate; { " + curl + "https://" + b.Host("ok.test") + "/; " + curl + "https://" + no + "/; ls /run/aisb; } >gate 2>&1; " +
+				"exec ./probe serve " + b.Token + " " + listen + ":5173 " + listen + ":5174"
+			l := b.Start(t, "--report", filepath.Join(w.own, b.Token), "--publish", at+":5173", "--publish", ":5173", "--allow", b.Host("ok.test"), "--", "sh", "-c", script)
+			body := l.Answers(t, "http://127.0.0.1:"+at)
+			if !strings.HasPrefix(body, b.Token+"\n") || !regexp.MustCompile(`(?s)\nUid:\s+1000\s+1000\s+1000\s+1000\n.*\nCapPrm:\s+0+\nCapEff:\s+0+\nCapBnd:\s+0+\n.*\nNoNewPrivs:\s+1\n`).MatchString(body) {
 				t.Errorf("the server is not uid 1000 without capabilities: %s", body)
 			}
-			if gate := b.file(t, "gate"); !strings.Contains(gate, w.net.Marker) || !strings.HasSuffix(gate, "000 403") {
+			if gate := b.File(t, "gate"); !strings.Contains(gate, w.net.Marker) || !strings.HasSuffix(gate, "000 403") {
 				t.Errorf("the gate, and an empty control directory: %s", gate)
 			}
 			unseen(t, no)
-			m := regexp.MustCompile(`(?m)^ai-sandbox: published http://127\.0\.0\.1:(\d+) -> 5173 inside$`).FindAllStringSubmatch(l.err.String(), -1)
+			m := regexp.MustCompile(`(?m)^ai-sandbox: published http://127\.0\.0\.1:(\d+) -> 5173 inside$`).FindAllStringSubmatch(l.Err.String(), -1)
 			if len(m) != 2 || m[0][1] != at {
-				t.Fatalf("want two published ports: %q", l.err.String())
+				t.Fatalf("want two published ports: %q", l.Err.String())
 			}
 			free := m[1][1]
-			if code, body := fetched("http://127.0.0.1:" + free); code != 200 || !strings.HasPrefix(body, b.token) {
+			if code, body := drive.Fetched("http://127.0.0.1:" + free); code != 200 || !strings.HasPrefix(body, b.Token) {
 				t.Errorf("the free port %s: %d %s", free, code, body)
 			}
 			for _, addr := range []string{"127.0.0.1:5174", internet.Allowed + ":" + at, "[::1]:" + at, "127.0.0.2:" + at} {
@@ -102,8 +64,8 @@ func TestPublished(t *testing.T) {
 				}
 			}
 			carries(t, b, "127.0.0.1:"+at)
-			l.in.Close()
-			r := l.wait(30 * time.Second)
+			l.In.Close()
+			r := l.Wait(30 * time.Second)
 			if r.Code != 0 || strings.Contains(r.Err, "127.0.0.1 only") {
 				t.Errorf("%s", r)
 			}
@@ -117,7 +79,7 @@ func TestPublished(t *testing.T) {
 					Port     int    `json:"port"`
 				} `json:"published"`
 			}
-			text, err := os.ReadFile(filepath.Join(w.own, b.token))
+			text, err := os.ReadFile(filepath.Join(w.own, b.Token))
 			if err == nil {
 				err = json.Unmarshal(text, &rep)
 			}
@@ -153,16 +115,16 @@ func carries(t *testing.T, b *box, addr string) {
 		_ = conn.(*net.TCPConn).CloseWrite()
 	}()
 	all, err := io.ReadAll(conn)
-	if head, rest, _ := strings.Cut(string(all), "\r\n\r\n"); err != nil || !strings.HasPrefix(head, "HTTP/1.1 101 ") || rest != payload+"bye "+b.token {
+	if head, rest, _ := strings.Cut(string(all), "\r\n\r\n"); err != nil || !strings.HasPrefix(head, "HTTP/1.1 101 ") || rest != payload+"bye "+b.Token {
 		t.Errorf("an upgraded connection with an end of one direction: %v: %q, %d bytes", err, head, len(rest))
 	}
-	if code, text := fetched("http://" + addr + "/reset"); code != 0 {
+	if code, text := drive.Fetched("http://" + addr + "/reset"); code != 0 {
 		t.Errorf("a reset looks like an end: %d %s", code, text)
 	}
 	for i, c := range idle {
 		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 		fmt.Fprint(c, "GET / HTTP/1.0\r\n\r\n")
-		if text, err := io.ReadAll(c); !strings.Contains(string(text), b.token) {
+		if text, err := io.ReadAll(c); !strings.Contains(string(text), b.Token) {
 			t.Fatalf("idle connection %d: %v %s", i, err, text)
 		}
 	}
@@ -183,7 +145,7 @@ func carries(t *testing.T, b *box, addr string) {
 	}
 	for i, c := range many {
 		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
-		if text, err := io.ReadAll(c); !strings.Contains(string(text), b.token) {
+		if text, err := io.ReadAll(c); !strings.Contains(string(text), b.Token) {
 			t.Fatalf("connection %d of many: %v %s", i, err, text)
 		}
 		c.Close()
@@ -194,15 +156,15 @@ func carries(t *testing.T, b *box, addr string) {
 func TestPublishedIsKilled(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	at := freePort(t)
-	l := b.start(t, "--ephemeral-home", "--publish", at+":5173", "--", "./probe", "serve", b.token, "127.0.0.1:5173")
-	answers(t, l, "http://127.0.0.1:"+at)
-	if err := l.cmd.Process.Signal(syscall.SIGKILL); err != nil {
+	at := drive.FreePort(t)
+	l := b.Start(t, "--ephemeral-home", "--publish", at+":5173", "--", "./probe", "serve", b.Token, "127.0.0.1:5173")
+	l.Answers(t, "http://127.0.0.1:"+at)
+	if err := l.Cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	<-l.done
-	eventually(t, 2*time.Second, "the end of the listener", func() bool { return shut("127.0.0.1:" + at) })
-	b.ok("clean")
+	<-l.Done
+	drive.Eventually(t, 2*time.Second, "the end of the listener", func() bool { return shut("127.0.0.1:" + at) })
+	b.OK("clean")
 }
 
 // Two sessions at once publish the same port, each its own, and a sandbox of up
@@ -210,26 +172,26 @@ func TestPublishedIsKilled(t *testing.T) {
 func TestPublishedTwice(t *testing.T) {
 	t.Parallel()
 	a, b := newBox(t), newBox(t)
-	at := freePort(t)
-	l := a.start(t, "--publish", at+":5173", "--", "./probe", "serve", a.token, "127.0.0.1:5173")
-	h := b.up(t, "--publish", ":5173", b.dir, "--", "sh", "-c", "sleep 1000 | ./probe serve "+b.token+" 127.0.0.1:5173")
+	at := drive.FreePort(t)
+	l := a.Start(t, "--publish", at+":5173", "--", "./probe", "serve", a.Token, "127.0.0.1:5173")
+	h := b.up(t, "--publish", ":5173", b.Dir, "--", "sh", "-c", "sleep 1000 | ./probe serve "+b.Token+" 127.0.0.1:5173")
 	if len(h.Published) != 1 || h.Published[0].Port != 5173 || h.Published[0].Addr != "127.0.0.1" {
 		t.Fatalf("the handle: %+v", h)
 	}
-	if body := answers(t, l, "http://127.0.0.1:"+at); !strings.HasPrefix(body, a.token+"\n") {
+	if body := l.Answers(t, "http://127.0.0.1:"+at); !strings.HasPrefix(body, a.Token+"\n") {
 		t.Errorf("%s", body)
 	}
 	place := fmt.Sprintf("127.0.0.1:%d", h.Published[0].HostPort)
-	if body := answers(t, l, "http://"+place); !strings.HasPrefix(body, b.token+"\n") {
+	if body := l.Answers(t, "http://"+place); !strings.HasPrefix(body, b.Token+"\n") {
 		t.Errorf("%s", body)
 	}
 	// A third one that wants the first one's is told so, and nothing is started.
 	c := newBox(t)
-	if r := c.run("--publish", at+":5173", "--", "touch", "ran"); r.Code != 125 || c.size("ran") != 0 ||
+	if r := c.Run("--publish", at+":5173", "--", "touch", "ran"); r.Code != 125 || c.Size("ran") != 0 ||
 		!oneError(r, `publish port 5173 at 127\.0\.0\.1:`+at+`: the host port is in use; see by whom with ss -ltnp 'sport = :`+at+`', or write --publish :5173 for a free one`) {
 		t.Errorf("%s", r)
 	}
-	b.ok("down", h.ID)
+	b.OK("down", h.ID)
 	if !shut(place) {
 		t.Error("somebody listens after down")
 	}
@@ -240,20 +202,20 @@ func TestPublishedToTheNetwork(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"198.51.100.14", "[::]", "0.0.0.0"} {
 		b := newBox(t)
-		port := freePort(t)
-		l := b.start(t, "--publish", at+":"+port+":5173", "--", "./probe", "serve", b.token, "127.0.0.1:5173")
+		port := drive.FreePort(t)
+		l := b.Start(t, "--publish", at+":"+port+":5173", "--", "./probe", "serve", b.Token, "127.0.0.1:5173")
 		place := strings.NewReplacer("[::]", "[2001:db8:1::11]", "0.0.0.0", "198.51.100.15").Replace(at) + ":" + port
-		if body := answers(t, l, "http://"+place); !strings.HasPrefix(body, b.token+"\n") {
+		if body := l.Answers(t, "http://"+place); !strings.HasPrefix(body, b.Token+"\n") {
 			t.Errorf("%s", body)
 		}
 		if at == "198.51.100.14" && !shut("127.0.0.1:"+port) {
 			t.Error("127.0.0.1 answers too")
 		}
-		if !strings.Contains(l.err.String(), "LAN-FACING: "+at+":"+port+":") {
-			t.Errorf("no warning: %s", l.err.String())
+		if !strings.Contains(l.Err.String(), "LAN-FACING: "+at+":"+port+":") {
+			t.Errorf("no warning: %s", l.Err.String())
 		}
-		l.in.Close()
-		l.wait(30 * time.Second)
+		l.In.Close()
+		l.Wait(30 * time.Second)
 		if !shut(place) {
 			t.Error("somebody listens still")
 		}
@@ -278,26 +240,26 @@ func TestPublishRefused(t *testing.T) {
 		"root's":      {[]string{"--publish", "8000:80"}, `publish 127.0.0.1:8000:80 has a port inside at which only root can listen; .*`},
 	} {
 		b := newBox(t)
-		if r := b.run(append(tc.args, "--", "touch", "ran")...); r.Code != 125 || !oneError(r, tc.want) || b.size("ran") != 0 {
+		if r := b.Run(append(tc.args, "--", "touch", "ran")...); r.Code != 125 || !oneError(r, tc.want) || b.Size("ran") != 0 {
 			t.Errorf("%s: %s", name, r)
 		}
-		if _, err := os.Stat(filepath.Join(b.dir, "ran")); err == nil {
+		if _, err := os.Stat(filepath.Join(b.Dir, "ran")); err == nil {
 			t.Errorf("%s: the command has run", name)
 		}
 	}
 	// A project's file may not say where; and what to publish only when trusted.
 	for _, text := range []string{"publish_addr = 0.0.0.0\n", "publish = 5173\n"} {
 		b := newBox(t)
-		if err := os.Mkdir(filepath.Join(b.dir, ".ai-sandbox"), 0o700); err != nil {
+		if err := os.Mkdir(filepath.Join(b.Dir, ".ai-sandbox"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join(b.dir, ".ai-sandbox", "config"), text, 0o600)
-		if r := b.run("--", "touch", "ran"); r.Code != 125 {
+		write(t, filepath.Join(b.Dir, ".ai-sandbox", "config"), text, 0o600)
+		if r := b.Run("--", "touch", "ran"); r.Code != 125 {
 			t.Errorf("a project's file says %s: %s", text, r)
 		}
-		if r := b.run("trust", "--yes"); (r.Code == 0) != strings.HasPrefix(text, "publish =") {
+		if r := b.Run("trust", "--yes"); (r.Code == 0) != strings.HasPrefix(text, "publish =") {
 			t.Errorf("trust of %s: %s", text, r)
 		}
 	}
-	newBox(t).ok("--publish", freePort(t)+":5173", "--", "true") // the positive control
+	newBox(t).OK("--publish", drive.FreePort(t)+":5173", "--", "true") // the positive control
 }

@@ -9,11 +9,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"ai-sandbox/tests/e2e/drive"
 )
 
 // oneError tells whether all that ai-sandbox said is one error that matches the
 // whole of the regular expression.
-func oneError(r result, want string) bool {
+func oneError(r drive.Result, want string) bool {
 	var errs []string
 	for line := range strings.Lines(r.Err) {
 		if strings.HasPrefix(line, "ai-sandbox: error: ") {
@@ -71,32 +73,32 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBox(t)
-			b.env = tc.env
+			b.Env = tc.env
 			if tc.dir != "" {
 				if err := os.MkdirAll(tc.dir, 0o700); err != nil {
 					t.Fatal(err)
 				}
-				b.dir = tc.dir
+				b.Dir = tc.dir
 			} else {
-				write(t, filepath.Join(b.dir, "bwrap"), "#!/bin/sh\ntouch ran\n", 0o755)
+				write(t, filepath.Join(b.Dir, "bwrap"), "#!/bin/sh\ntouch ran\n", 0o755)
 			}
-			var r result
+			var r drive.Result
 			if tc.wrap == nil {
-				r = b.run(tc.args...)
+				r = b.Run(tc.args...)
 			} else {
 				r = b.runIn(tc.wrap, tc.args...)
 			}
 			if r.Code != 125 || !oneError(r, tc.want) {
 				t.Errorf("want one sentence %q: %s", tc.want, r)
 			}
-			if _, err := os.Stat(filepath.Join(b.dir, "ran")); err == nil {
+			if _, err := os.Stat(filepath.Join(b.Dir, "ran")); err == nil {
 				t.Error("bubblewrap of the project ran")
 			}
 		})
 	}
 	// The positive controls: without the fault it runs, also in a user namespace.
 	b := newBox(t)
-	if r := b.run("--net", "none", "--", "true"); r.Code != 0 {
+	if r := b.Run("--net", "none", "--", "true"); r.Code != 0 {
 		t.Errorf("the positive control failed: %s", r)
 	}
 	if os.Getuid() != 0 {
@@ -132,25 +134,25 @@ func open(t *testing.T) string {
 func TestRuntimeIsNamed(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	b.env = []string{"AISB_RUNTIME=podman"}
-	var r result
+	b.Env = []string{"AISB_RUNTIME=podman"}
+	var r drive.Result
 	if os.Getuid() == 0 {
 		r = b.runIn(hiding("podman"), "--", "touch", "ran")
 	} else {
-		b.env = append(b.env, "PATH="+fakeOf(t, "podman", "echo podman version 4.3.1")+":"+os.Getenv("PATH"))
-		r = b.run("--", "touch", "ran")
+		b.Env = append(b.Env, "PATH="+fakeOf(t, "podman", "echo podman version 4.3.1")+":"+os.Getenv("PATH"))
+		r = b.Run("--", "touch", "ran")
 	}
-	if r.Code != 125 || !strings.Contains(r.Err, "--runtime local") || b.size("ran") != 0 {
+	if r.Code != 125 || !strings.Contains(r.Err, "--runtime local") || b.Size("ran") != 0 {
 		t.Errorf("%s", r)
 	}
-	if _, err := os.Stat(filepath.Join(b.dir, "ran")); err == nil {
+	if _, err := os.Stat(filepath.Join(b.Dir, "ran")); err == nil {
 		t.Error("it ran")
 	}
 	// As a key of the file it is the usual one; a flag and a variable beat it.
 	config := t.TempDir()
 	write(t, filepath.Join(config, "ai-sandbox", "config"), "runtime = local\n", 0o600)
-	b.env = []string{"AISB_RUNTIME=local", "XDG_CONFIG_HOME=" + config}
-	if r := b.run("--net", "none", "--", "true"); r.Code != 0 {
+	b.Env = []string{"AISB_RUNTIME=local", "XDG_CONFIG_HOME=" + config}
+	if r := b.Run("--net", "none", "--", "true"); r.Code != 0 {
 		t.Errorf("%s", r)
 	}
 }
@@ -159,7 +161,7 @@ func TestRuntimeIsNamed(t *testing.T) {
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	r := b.ok("doctor")
+	r := b.OK("doctor")
 	for _, want := range []string{`(?m)^ok +bubblewrap +/\S+ 0\.\d+`, `(?m)^ok +user namespace `, `(?m)^(ok|-) +squid `, `(?m)^(ok|-) +podman `} {
 		if !regexp.MustCompile(want).MatchString(r.Out) {
 			t.Errorf("no %q: %s", want, r)
@@ -168,16 +170,16 @@ func TestDoctor(t *testing.T) {
 	if !w.testHost && !regexp.MustCompile(`(?m)^- +squid .*not installed.*builtin`).MatchString(r.Out) {
 		t.Errorf("the squid that is not there: %s", r)
 	}
-	b.env = []string{"PATH=" + fakeOf(t, "bwrap", "echo bubblewrap 0.7.0") + ":" + os.Getenv("PATH")}
-	if r := b.run("doctor"); r.Code != 1 || !regexp.MustCompile(`(?m)^FAIL bubblewrap +bubblewrap is 0.7.0`).MatchString(r.Out) {
+	b.Env = []string{"PATH=" + fakeOf(t, "bwrap", "echo bubblewrap 0.7.0") + ":" + os.Getenv("PATH")}
+	if r := b.Run("doctor"); r.Code != 1 || !regexp.MustCompile(`(?m)^FAIL bubblewrap +bubblewrap is 0.7.0`).MatchString(r.Out) {
 		t.Errorf("%s", r)
 	}
 	// For the other runtime, what is missing here is no failure of this one's.
-	b.env = append(b.env, "AISB_RUNTIME=podman")
-	if r := b.run("doctor"); regexp.MustCompile(`(?m)^FAIL bubblewrap`).MatchString(r.Out) || !strings.Contains(r.Out, "bubblewrap is 0.7.0") {
+	b.Env = append(b.Env, "AISB_RUNTIME=podman")
+	if r := b.Run("doctor"); regexp.MustCompile(`(?m)^FAIL bubblewrap`).MatchString(r.Out) || !strings.Contains(r.Out, "bubblewrap is 0.7.0") {
 		t.Errorf("%s", r)
 	}
-	b.env = nil
+	b.Env = nil
 	if os.Getuid() != 0 {
 		return // see isolated
 	}

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"ai-sandbox/tests/e2e/drive"
+
 	"ai-sandbox/tests/e2e/canary"
 )
 
@@ -27,15 +29,15 @@ func canaries(t *testing.T, b *box) (c *canary.Set, args []string, byName, filed
 	if err := os.WriteFile(file, []byte("FILED="+filed+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b.env = append(b.env, "BY_NAME="+byName, "AI_API_TOKEN="+token)
+	b.Env = append(b.Env, "BY_NAME="+byName, "AI_API_TOKEN="+token)
 	for n := range 190 {
-		b.env = append(b.env, fmt.Sprintf("HOST_%d=%s", n, c.Add(fmt.Sprintf("HOST%d", n))))
+		b.Env = append(b.Env, fmt.Sprintf("HOST_%d=%s", n, c.Add(fmt.Sprintf("HOST%d", n))))
 	}
 	for _, n := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"} {
-		b.env = append(b.env, n+"=http://user:"+c.Add(n)+"@proxy.test:1")
+		b.Env = append(b.Env, n+"=http://user:"+c.Add(n)+"@proxy.test:1")
 	}
 	for _, n := range []string{"AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "SSH_AUTH_SOCK", "LC_MINE"} {
-		b.env = append(b.env, n+"="+c.Add(n))
+		b.Env = append(b.Env, n+"="+c.Add(n))
 	}
 	return c, []string{"--env", "BY_NAME", "--env-file", file, "--env", "PUBLIC=of all"}, byName, filed, token
 }
@@ -49,68 +51,68 @@ func TestCanaries(t *testing.T) {
 	home := b.ofUser(t, ".local/bin")
 	write(t, filepath.Join(home, ".local/bin/pi"), "#!/bin/sh\n"+tool, 0o755)
 	c, args, byName, filed, token := canaries(t, b)
-	args = append(args, "--allow", b.host("ok.test"))
+	args = append(args, "--allow", b.Host("ok.test"))
 	sweep := func(when string) {
 		t.Helper()
-		hits, err := c.Sweep(nil, stateDir(), runtimeDir(), filepath.Join(w.own, "tmp"), filepath.Join(w.own, "home"), home, b.dir)
+		hits, err := c.Sweep(nil, stateDir(), runtimeDir(), filepath.Join(w.own, "tmp"), filepath.Join(w.own, "home"), home, b.Dir)
 		if err != nil || len(hits) > 0 {
 			t.Errorf("%s: %v, %q", when, err, hits)
 		}
 	}
-	silent := func(when string, r result) {
+	silent := func(when string, r drive.Result) {
 		t.Helper()
 		if in := c.In(r.Out + r.Err); len(in) > 0 {
 			t.Errorf("%s, the output has %q: %s", when, in, r)
 		}
 	}
 	watch := c.Watch(func(argv string) bool {
-		return strings.Contains(argv, b.bin) || strings.Contains(argv, b.token) || argv == "env -i sleep 1000 "
+		return strings.Contains(argv, b.Bin) || strings.Contains(argv, b.Token) || argv == "env -i sleep 1000 "
 	})
 
 	// Success, with the harness's token. The script is all built in: a program
 	// that it started would have its environment.
 	const script = `printf %s "$BY_NAME$FILED$AI_API_TOKEN" | { read -r x; test ${#x} -gt 90 && echo up >up; }; read -r x || :`
-	l, stop := b.background(t, append(args, "pi", "run", "sh", "-c", script, b.token)...)
-	b.file(t, "up")
+	l, stop := b.Background(t, append(args, "pi", "run", "sh", "-c", script, b.Token)...)
+	b.File(t, "up")
 	sweep("while it runs")
 	stop()
-	r := l.wait(time.Second)
+	r := l.Wait(time.Second)
 	silent("success", r)
 	if !strings.Contains(r.Err, "ai-sandbox: AI_API_TOKEN is passed to pi, which needs it\n") {
 		t.Errorf("the token is not told: %s", r)
 	}
 	sweep("after success")
 	// SIGKILL of ai-sandbox, and what a later command finds.
-	if err := os.Remove(filepath.Join(b.dir, "up")); err != nil {
+	if err := os.Remove(filepath.Join(b.Dir, "up")); err != nil {
 		t.Fatal(err)
 	}
-	l = b.start(t, append(args, "pi", "run", "sh", "-c", script, b.token)...)
-	b.file(t, "up")
-	_ = l.cmd.Process.Kill()
+	l = b.Start(t, append(args, "pi", "run", "sh", "-c", script, b.Token)...)
+	b.File(t, "up")
+	_ = l.Cmd.Process.Kill()
 	sweep("after SIGKILL")
-	silent("SIGKILL", l.wait(10*time.Second))
-	silent("clean", b.ok("clean"))
+	silent("SIGKILL", l.Wait(10*time.Second))
+	silent("clean", b.OK("clean"))
 	sweep("after the reaping")
-	if err := os.Remove(filepath.Join(b.dir, "up")); err != nil {
+	if err := os.Remove(filepath.Join(b.Dir, "up")); err != nil {
 		t.Fatal(err)
 	}
 	// A sandbox that stays: its log has the command's output, and it is at rest.
 	h := b.up(t, append(append([]string{}, args...), ".", "--", "sh", "-c",
-		`printf 'name %s\nfile ' "$BY_NAME"; for i in 1 2 3; do printf %.9s "$FILED"; FILED=${FILED#?????????}; done; printf '%s\n' "$FILED"; exec env -i sleep 1000`, b.token)...)
-	eventually(t, 10*time.Second, "the log without secrets", func() bool {
+		`printf 'name %s\nfile ' "$BY_NAME"; for i in 1 2 3; do printf %.9s "$FILED"; FILED=${FILED#?????????}; done; printf '%s\n' "$FILED"; exec env -i sleep 1000`, b.Token)...)
+	drive.Eventually(t, 10*time.Second, "the log without secrets", func() bool {
 		data, err := os.ReadFile(h.Log)
 		log := string(data)
 		return err == nil && strings.Contains(log, "name [BY_NAME]\nfile [FILED]\n")
 	})
 	sweep("while a sandbox is up")
-	silent("wait", b.ok("wait", h.ID, "--ready", "--json"))
-	silent("exec", b.exec(h, "sh", "-c", `test -n "$BY_NAME"`, b.token))
+	silent("wait", b.OK("wait", h.ID, "--ready", "--json"))
+	silent("exec", b.exec(h, "sh", "-c", `test -n "$BY_NAME"`, b.Token))
 	if err := syscall.Kill(h.PID, syscall.SIGKILL); err != nil {
 		t.Error(err)
 	}
 	sweep("after SIGKILL of a supervisor")
-	silent("wait", b.ok("wait", h.ID, "--exit", "--json"))
-	silent("down", b.ok("down", h.ID))
+	silent("wait", b.OK("wait", h.ID, "--exit", "--json"))
+	silent("down", b.OK("down", h.ID))
 	sweep("after down")
 
 	planted := c.Add("PLANTED")
@@ -135,7 +137,7 @@ func TestCanaries(t *testing.T) {
 
 	// Failure: what can't be run quotes the command line, here with a value in it.
 	report := filepath.Join(t.TempDir(), "report.json")
-	r = b.run(append(append([]string{"--report", report}, args...), "--", "/no/such/"+byName)...)
+	r = b.Run(append(append([]string{"--report", report}, args...), "--", "/no/such/"+byName)...)
 	silent("failure", r)
 	const want = "/no/such/[BY_NAME]: "
 	text, err := os.ReadFile(report)
@@ -144,31 +146,31 @@ func TestCanaries(t *testing.T) {
 	}
 	// A host that the gate refused is what the command asked for.
 	host := strings.ToLower(strings.ReplaceAll(filed, "_", "-"))
-	b.env = append(b.env, "HOSTLIKE="+host)
-	r = b.run("--env", "HOSTLIKE", "--report", report, "--allow", b.host("ok.test"), "--", "sh", "-c", "curl -s http://$HOSTLIKE.no.test/; exit 4")
+	b.Env = append(b.Env, "HOSTLIKE="+host)
+	r = b.Run("--env", "HOSTLIKE", "--report", report, "--allow", b.Host("ok.test"), "--", "sh", "-c", "curl -s http://$HOSTLIKE.no.test/; exit 4")
 	text, err = os.ReadFile(report)
 	if r.Code != 4 || strings.Contains(r.Err, host) || !strings.Contains(r.Err, "[HOSTLIKE].no.test") || err != nil || strings.Contains(string(text), host) || !strings.Contains(string(text), "[HOSTLIKE].no.test") {
 		t.Errorf("%s %s (%v)", r, text, err)
 	}
 	sweep("after failures")
-	b.env = append(b.env, "AISB_NODE_MIRROR=https://u:"+byName+"@m.test/"+filed)
+	b.Env = append(b.Env, "AISB_NODE_MIRROR=https://u:"+byName+"@m.test/"+filed)
 	for _, format := range []string{"--json=true", "--json=false"} {
-		silent("config", b.ok(append([]string{"config", format}, args...)...))
+		silent("config", b.OK(append([]string{"config", format}, args...)...))
 	}
-	b.env = b.env[:len(b.env)-1]
+	b.Env = b.Env[:len(b.Env)-1]
 	for _, flag := range []string{"--print-policy", "--print-policy=json", "--dry-run"} {
-		r := b.ok(append(append([]string{flag}, args...), "pi", "-p", byName, base64.StdEncoding.EncodeToString([]byte("u:"+filed)), token)...)
+		r := b.OK(append(append([]string{flag}, args...), "pi", "-p", byName, base64.StdEncoding.EncodeToString([]byte("u:"+filed)), token)...)
 		silent(flag, r)
 		if strings.Contains(r.Out, base64.StdEncoding.EncodeToString([]byte("u:"+filed))) || !strings.Contains(r.Out, "[AI_API_TOKEN]") {
 			t.Errorf("%s: %s", flag, r)
 		}
 	}
 	// The command's own output is the user's, byte for byte.
-	if r := b.ok(append(args, "--", "printenv", "BY_NAME", "FILED", "PUBLIC")...); r.Out != byName+"\n"+filed+"\nof all\n" {
+	if r := b.OK(append(args, "--", "printenv", "BY_NAME", "FILED", "PUBLIC")...); r.Out != byName+"\n"+filed+"\nof all\n" {
 		t.Errorf("%s", r)
 	}
 	// And nothing of the host's came in.
-	r = b.ok(append(args, "--", "env")...)
+	r = b.OK(append(args, "--", "env")...)
 	if in := c.In(r.Out); !slices.Equal(in, []string{"FILE", "NAME"}) {
 		t.Errorf("inside there are %q", in)
 	}
@@ -197,15 +199,15 @@ func TestLoaderVariables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(b.dir, "evil.so"), string(so), 0o755)
-	write(t, filepath.Join(b.dir, "evil.sh"), "cat /proc/self/status >>"+inside+"/sourced\n", 0o644)
+	write(t, filepath.Join(b.Dir, "evil.so"), string(so), 0o755)
+	write(t, filepath.Join(b.Dir, "evil.sh"), "cat /proc/self/status >>"+inside+"/sourced\n", 0o644)
 	for _, name := range []string{"bwrap", "aisb-entrypoint", "true", "podman", "nft", "squid"} {
-		write(t, filepath.Join(b.dir, "bin", name), "#!/bin/bash\necho $0 >>"+inside+"/found\n", 0o755)
+		write(t, filepath.Join(b.Dir, "bin", name), "#!/bin/bash\necho $0 >>"+inside+"/found\n", 0o755)
 	}
 	file := write(t, filepath.Join(t.TempDir(), "env"), "LD_PRELOAD="+inside+"/evil.so\nBASH_ENV="+inside+"/evil.sh\nPATH="+inside+"/bin:/usr/bin:/bin\n"+
 		"LD_AUDIT="+inside+"/missing-audit.so\nGLIBC_TUNABLES=glibc.malloc.check=3:glibc.malloc.perturb=1\nGCONV_PATH="+inside+"/gconv\nNODE_OPTIONS=--require="+inside+"/x.js\nIFS=0123456789\n", 0o600)
-	r := b.run("--env-file", file, "--net", "none", "--", "true")
-	if r.Code != 0 || b.file(t, "found") != inside+"/bin/true" {
+	r := b.Run("--env-file", file, "--net", "none", "--", "true")
+	if r.Code != 0 || b.File(t, "found") != inside+"/bin/true" {
 		t.Errorf("PATH does not reach the command, or more than the command: %s", r)
 	}
 	if n := len(onlyCommand(t, b, "sourced")); n != 1 {
@@ -221,7 +223,7 @@ func TestLoaderVariables(t *testing.T) {
 		t.Errorf("%s", r)
 	}
 	// PID 1 has none of it, and tells nobody.
-	r = b.ok("--env", "LD_LIBRARY_PATH=/nowhere-"+b.token, "--net", "none", "--", "sh", "-c", "cat /proc/self/environ | tr '\\0' '\\n' | grep -c "+b.token+"; cat /proc/1/environ; echo $?; ls -ln /proc/1/environ")
+	r = b.OK("--env", "LD_LIBRARY_PATH=/nowhere-"+b.Token, "--net", "none", "--", "sh", "-c", "cat /proc/self/environ | tr '\\0' '\\n' | grep -c "+b.Token+"; cat /proc/1/environ; echo $?; ls -ln /proc/1/environ")
 	if !strings.HasPrefix(r.Out, "1\n1\n") || !strings.Contains(r.Err, "/proc/1/environ: Permission denied") {
 		t.Errorf("/proc/1/environ: %s", r)
 	}
@@ -231,7 +233,7 @@ func TestLoaderVariables(t *testing.T) {
 // which have to be without any privilege, and returns their names.
 func onlyCommand(t *testing.T, b *box, marker string) (names []string) {
 	t.Helper()
-	for _, s := range strings.Split(b.file(t, marker), "Name:\t")[1:] {
+	for _, s := range strings.Split(b.File(t, marker), "Name:\t")[1:] {
 		name, _, _ := strings.Cut(s, "\n")
 		names = append(names, name)
 		for _, want := range []string{"\nUid:\t1000\t1000\t1000\t1000\n", "\nCapPrm:\t0000000000000000\n", "\nCapBnd:\t0000000000000000\n", "\nNoNewPrivs:\t1\n", "\nSeccomp:\t2\n"} {

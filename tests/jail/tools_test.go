@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -15,29 +14,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"ai-sandbox/tests/e2e/canary"
+	"ai-sandbox/tests/e2e/drive"
 )
-
-// output runs a program of this machine.
-func output(t *testing.T, name string, args ...string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
-	var out, errOut bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errOut
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%s %q: %v\n%s%s", name, args, err, out.String(), errOut.String())
-	}
-	return out.String()
-}
 
 // write makes a file with the directories above it.
 func write(t *testing.T, path, text string, mode os.FileMode) string {
@@ -49,117 +32,6 @@ func write(t *testing.T, path, text string, mode os.FileMode) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-// A buffer may be read while a process writes to it.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
-// A live is an ai-sandbox that runs while the test does something else.
-type live struct {
-	t    *testing.T
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	out  buffer
-	err  buffer
-	done chan struct{}
-}
-
-// start starts one; the test ends it, or its cleanup does.
-func (b *box) start(t *testing.T, args ...string) *live {
-	t.Helper()
-	l := &live{t: t, cmd: b.command(context.Background(), args...), done: make(chan struct{})}
-	var err error
-	if l.in, err = l.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	l.cmd.Stdout, l.cmd.Stderr = &l.out, &l.err
-	if err := l.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		_ = l.cmd.Wait() // the state tells
-		close(l.done)
-	}()
-	t.Cleanup(func() {
-		select {
-		case <-l.done:
-			return
-		default:
-		}
-		_ = l.cmd.Process.Signal(syscall.SIGTERM) // it may just have ended
-		select {
-		case <-l.done:
-		case <-time.After(30 * time.Second):
-			t.Errorf("ai-sandbox does not end on SIGTERM")
-			_ = l.cmd.Process.Kill() // likewise
-			<-l.done
-		}
-	})
-	return l
-}
-
-// wait returns the result of one that ends by itself.
-func (l *live) wait(limit time.Duration) result {
-	l.t.Helper()
-	select {
-	case <-l.done:
-	case <-time.After(limit):
-		l.t.Fatalf("ai-sandbox has not ended within %v\nstdout: %s\nstderr: %s", limit, l.out.String(), l.err.String())
-	}
-	code := l.cmd.ProcessState.ExitCode()
-	if ws, ok := l.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		code = -int(ws.Signal())
-	}
-	return result{Code: code, Out: l.out.String(), Err: l.err.String()}
-}
-
-// background runs one until stop, which ends its input and expects exit code 0.
-func (b *box) background(t *testing.T, args ...string) (l *live, stop func()) {
-	t.Helper()
-	l = b.start(t, args...)
-	return l, func() {
-		t.Helper()
-		l.in.Close()
-		if r := l.wait(30 * time.Second); r.Code != 0 {
-			t.Errorf("the session in the background: %s", r)
-		}
-	}
-}
-
-// file waits for a file of the project and returns what is in it.
-func (b *box) file(t *testing.T, name string) string {
-	t.Helper()
-	var data []byte
-	eventually(t, 20*time.Second, "the file "+name+" of the project", func() bool {
-		var err error
-		data, err = os.ReadFile(filepath.Join(b.dir, name))
-		return err == nil && len(data) > 0
-	})
-	return strings.TrimSpace(string(data))
-}
-
-// size is the length of a file of the project, 0 when it is not there.
-func (b *box) size(name string) int64 {
-	info, err := os.Stat(filepath.Join(b.dir, name))
-	if err != nil {
-		return 0
-	}
-	return info.Size()
 }
 
 // The directories that ai-sandbox keeps, below those of w.env.
@@ -338,108 +210,6 @@ func kill(t *testing.T, victims ...process) {
 	}
 }
 
-// A terminal is a pseudo terminal with an ai-sandbox on it.
-type terminal struct {
-	t      *testing.T
-	fd     int // of master
-	master *os.File
-	slave  *os.File
-	cmd    *exec.Cmd
-	done   chan struct{}
-	out    buffer
-}
-
-// onTerminal starts ai-sandbox on a terminal of its own, as a shell does.
-func (b *box) onTerminal(t *testing.T, args ...string) *terminal {
-	t.Helper()
-	// Not blocking, so that closing it ends the reading of it.
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	master := os.NewFile(uintptr(fd), "/dev/ptmx")
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &terminal{t: t, fd: fd, master: master, slave: slave, cmd: b.command(context.Background(), args...), done: make(chan struct{})}
-	m.resize(100, 30)
-	m.cmd.Stdin, m.cmd.Stdout, m.cmd.Stderr = slave, slave, slave
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := m.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { _, _ = io.Copy(&m.out, master) }() // ends with the terminal
-	go func() {
-		_ = m.cmd.Wait() // the state tells
-		close(m.done)
-	}()
-	t.Cleanup(func() {
-		select {
-		case <-m.done:
-		default:
-			_ = m.cmd.Process.Signal(syscall.SIGTERM) // it may just have ended
-			<-m.done
-		}
-		slave.Close()
-		master.Close()
-	})
-	return m
-}
-
-func (m *terminal) resize(cols, rows int) {
-	m.t.Helper()
-	if err := unix.IoctlSetWinsize(m.fd, unix.TIOCSWINSZ, &unix.Winsize{Col: uint16(cols), Row: uint16(rows)}); err != nil {
-		m.t.Fatal(err)
-	}
-}
-
-func (m *terminal) expect(what string) {
-	m.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if strings.Contains(m.out.String(), what) {
-			return
-		}
-		if time.Now().After(deadline) {
-			m.t.Fatalf("the terminal does not show %q, but %q", what, m.out.String())
-		}
-	}
-}
-
-func (m *terminal) send(s string) {
-	m.t.Helper()
-	if _, err := io.WriteString(m.master, s); err != nil {
-		m.t.Fatal(err)
-	}
-}
-
-func (m *terminal) wait() int {
-	m.t.Helper()
-	select {
-	case <-m.done:
-	case <-time.After(30 * time.Second):
-		m.t.Fatalf("ai-sandbox has not ended; the terminal shows %q", m.out.String())
-	}
-	return m.cmd.ProcessState.ExitCode()
-}
-
-// settings are the terminal's own, as the user's shell would find them.
-func (m *terminal) settings() unix.Termios {
-	m.t.Helper()
-	s, err := unix.IoctlGetTermios(int(m.slave.Fd()), unix.TCGETS)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	return *s
-}
-
 // isolated is a command in namespaces of its own, where root's files are root's
 // still, after a shell script that may change what only root may change. It takes
 // root; in the namespaces that a user can make nothing of the system is root's,
@@ -470,16 +240,16 @@ func withUserNamespaces(n int) func(*exec.Cmd) *exec.Cmd {
 }
 
 // runIn is run for a changed command.
-func (b *box) runIn(wrap func(*exec.Cmd) *exec.Cmd, args ...string) result {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), runTime)
+func (b *box) runIn(wrap func(*exec.Cmd) *exec.Cmd, args ...string) drive.Result {
+	b.T.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), drive.RunTime)
 	defer cancel()
-	cmd := wrap(b.command(ctx, args...))
+	cmd := wrap(b.Command(ctx, args...))
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err := cmd.Run()
 	if cmd.ProcessState == nil {
-		b.t.Fatalf("%q: %v", cmd.Args, err)
+		b.T.Fatalf("%q: %v", cmd.Args, err)
 	}
-	return result{Code: cmd.ProcessState.ExitCode(), Out: out.String(), Err: errOut.String()}
+	return drive.Result{Code: cmd.ProcessState.ExitCode(), Out: out.String(), Err: errOut.String()}
 }

@@ -10,55 +10,57 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ai-sandbox/tests/e2e/drive"
 )
 
 func TestTerminal(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	m := b.onTerminal(t, "--net", "none", "--", "bash", "--norc", "-i")
-	before := m.settings()
-	m.send("PS1='$ '; tty; test -t 0 && test -t 1 && test -t 2 && echo is''TTY; stty size; echo term''=$TERM; : </dev/tty && echo has''CTTY\r")
-	m.expect("/dev/pts/")
-	m.expect("isTTY")
-	m.expect("30 100")
-	m.expect("term=xterm")
-	m.expect("hasCTTY")
-	if strings.Contains(m.out.String(), "no job control") || strings.Contains(m.out.String(), "cannot set terminal process group") {
-		t.Errorf("bash has no job control: %q", m.out.String())
+	m := b.OnTerminal(t, "--net", "none", "--", "bash", "--norc", "-i")
+	before := m.Settings()
+	m.Send("PS1='$ '; tty; test -t 0 && test -t 1 && test -t 2 && echo is''TTY; stty size; echo term''=$TERM; : </dev/tty && echo has''CTTY\r")
+	m.Expect("/dev/pts/")
+	m.Expect("isTTY")
+	m.Expect("30 100")
+	m.Expect("term=xterm")
+	m.Expect("hasCTTY")
+	if strings.Contains(m.Out.String(), "no job control") || strings.Contains(m.Out.String(), "cannot set terminal process group") {
+		t.Errorf("bash has no job control: %q", m.Out.String())
 	}
-	m.resize(77, 22)
-	eventually(t, 10*time.Second, "the new size", func() bool {
-		m.send("stty size\r")
+	m.Resize(77, 22)
+	drive.Eventually(t, 10*time.Second, "the new size", func() bool {
+		m.Send("stty size\r")
 		time.Sleep(100 * time.Millisecond)
-		return strings.Contains(m.out.String(), "22 77")
+		return strings.Contains(m.Out.String(), "22 77")
 	})
 	// Ctrl-C ends the foreground job, and neither the shell nor the session.
-	m.send("echo wait''ing; sleep 500; echo after''=$?\r")
-	m.expect("waiting")
+	m.Send("echo wait''ing; sleep 500; echo after''=$?\r")
+	m.Expect("waiting")
 	time.Sleep(200 * time.Millisecond)
-	m.send("\x03")
-	m.send("echo still''=here\r")
-	m.expect("still=here")
+	m.Send("\x03")
+	m.Send("echo still''=here\r")
+	m.Expect("still=here")
 	// Ctrl-Z stops the job inside, not ai-sandbox; fg goes on with it.
-	m.send("echo again''; sh -c 'sleep 1; echo slept''=well'\r")
-	m.expect("again")
+	m.Send("echo again''; sh -c 'sleep 1; echo slept''=well'\r")
+	m.Expect("again")
 	time.Sleep(200 * time.Millisecond)
-	m.send("\x1a")
-	m.expect("Stopped")
-	m.send("jobs; fg\r")
-	m.expect("slept=well")
-	m.send("\x15echo back''=here\r")
-	m.expect("back=here")
+	m.Send("\x1a")
+	m.Expect("Stopped")
+	m.Send("jobs; fg\r")
+	m.Expect("slept=well")
+	m.Send("\x15echo back''=here\r")
+	m.Expect("back=here")
 	// podman's detach keys are bytes like any other.
-	m.send("\x10\x11")
-	m.send("\x15echo attached''=still\r")
-	m.expect("attached=still")
+	m.Send("\x10\x11")
+	m.Send("\x15echo attached''=still\r")
+	m.Expect("attached=still")
 	// Ctrl-D ends the shell.
-	m.send("exit 43\r")
-	if code := m.wait(); code != 43 {
-		t.Errorf("exit code %d: %q", code, m.out.String())
+	m.Send("exit 43\r")
+	if code := m.Wait(); code != 43 {
+		t.Errorf("exit code %d: %q", code, m.Out.String())
 	}
-	if after := m.settings(); after != before {
+	if after := m.Settings(); after != before {
 		t.Errorf("the terminal is not as it was: %+v, was %+v", after, before)
 	}
 }
@@ -67,14 +69,14 @@ func TestTerminal(t *testing.T) {
 func TestTerminalFirstMoment(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	m := b.onTerminal(t, "--net", "none", "--", "sh", "-c", "stty size; cat; echo end''ed")
-	m.expect("30 100")
-	m.send("line\r")
-	m.expect("line\r\nline")
-	m.send("\x04")
-	m.expect("ended")
-	if code := m.wait(); code != 0 {
-		t.Errorf("exit code %d: %q", code, m.out.String())
+	m := b.OnTerminal(t, "--net", "none", "--", "sh", "-c", "stty size; cat; echo end''ed")
+	m.Expect("30 100")
+	m.Send("line\r")
+	m.Expect("line\r\nline")
+	m.Send("\x04")
+	m.Expect("ended")
+	if code := m.Wait(); code != 0 {
+		t.Errorf("exit code %d: %q", code, m.Out.String())
 	}
 }
 
@@ -82,12 +84,12 @@ func TestTerminalFirstMoment(t *testing.T) {
 func TestTerminalInterrupt(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	m := b.onTerminal(t, "--net", "none", "--", "sh", "-c", "trap 'echo got''INT; exit 5' INT; echo rea''dy; while :; do sleep 0.05; done")
-	m.expect("ready")
-	m.send("\x03")
-	m.expect("gotINT")
-	if code := m.wait(); code != 5 {
-		t.Errorf("exit code %d: %q", code, m.out.String())
+	m := b.OnTerminal(t, "--net", "none", "--", "sh", "-c", "trap 'echo got''INT; exit 5' INT; echo rea''dy; while :; do sleep 0.05; done")
+	m.Expect("ready")
+	m.Send("\x03")
+	m.Expect("gotINT")
+	if code := m.Wait(); code != 5 {
+		t.Errorf("exit code %d: %q", code, m.Out.String())
 	}
 }
 
@@ -96,19 +98,19 @@ func TestTerminalRestored(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		b := newBox(t)
-		m := b.onTerminal(t, "--net", "none", "--", "sh", "-c", "echo rea''dy; exec sleep 600")
-		before := m.settings()
-		m.expect("ready")
-		if raw := m.settings(); raw == before {
+		m := b.OnTerminal(t, "--net", "none", "--", "sh", "-c", "echo rea''dy; exec sleep 600")
+		before := m.Settings()
+		m.Expect("ready")
+		if raw := m.Settings(); raw == before {
 			t.Error("the terminal was never raw, so nothing is restored")
 		}
-		if err := m.cmd.Process.Signal(sig); err != nil {
+		if err := m.Cmd.Process.Signal(sig); err != nil {
 			t.Fatal(err)
 		}
-		if code := m.wait(); code != 128+int(sig) {
-			t.Errorf("%v: exit code %d: %q", sig, code, m.out.String())
+		if code := m.Wait(); code != 128+int(sig) {
+			t.Errorf("%v: exit code %d: %q", sig, code, m.Out.String())
 		}
-		if after := m.settings(); after != before {
+		if after := m.Settings(); after != before {
 			t.Errorf("%v: the terminal is not as it was", sig)
 		}
 	}
@@ -118,12 +120,12 @@ func TestTerminalRestored(t *testing.T) {
 func TestTerminalHangup(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	m := b.onTerminal(t, "--net", "none", "--", "sh", "-c", "trap 'echo hup >hup; exit 0' HUP; echo rea''dy; while :; do sleep 0.05; done")
-	m.expect("ready")
-	m.slave.Close()
-	m.master.Close()
-	m.wait()
-	b.file(t, "hup")
+	m := b.OnTerminal(t, "--net", "none", "--", "sh", "-c", "trap 'echo hup >hup; exit 0' HUP; echo rea''dy; while :; do sleep 0.05; done")
+	m.Expect("ready")
+	m.Slave.Close()
+	m.Master.Close()
+	m.Wait()
+	b.File(t, "hup")
 }
 
 // Output is whole, also when the command ends right after it.
@@ -131,12 +133,12 @@ func TestTerminalOutput(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	for range 3 {
-		m := b.onTerminal(t, "--net", "none", "--", "sh", "-c", "seq 1 20000; echo last''line")
-		if code := m.wait(); code != 0 {
+		m := b.OnTerminal(t, "--net", "none", "--", "sh", "-c", "seq 1 20000; echo last''line")
+		if code := m.Wait(); code != 0 {
 			t.Errorf("exit code %d", code)
 		}
-		m.expect("lastline")
-		text := m.out.String()
+		m.Expect("lastline")
+		text := m.Out.String()
 		at := 0
 		for i := 1; i <= 20000; i++ {
 			line := fmt.Sprintf("\n%d\r\n", i)
@@ -154,12 +156,12 @@ func TestTerminalOutput(t *testing.T) {
 func TestTerminalInjection(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	m := b.onTerminal(t, "--net", "none", "--", "sh", "-c", "tty; ls /dev/pts | tr '\\n' ' '; ./probe calls | grep tiocsti; ls -l /dev/console /dev/tty1 /dev/vcs 2>&1 | grep -c 'No such'; stty -F /dev/tty size; echo do''ne")
-	m.expect("done")
-	if code := m.wait(); code != 0 {
-		t.Errorf("exit code %d: %q", code, m.out.String())
+	m := b.OnTerminal(t, "--net", "none", "--", "sh", "-c", "tty; ls /dev/pts | tr '\\n' ' '; ./probe calls | grep tiocsti; ls -l /dev/console /dev/tty1 /dev/vcs 2>&1 | grep -c 'No such'; stty -F /dev/tty size; echo do''ne")
+	m.Expect("done")
+	if code := m.Wait(); code != 0 {
+		t.Errorf("exit code %d: %q", code, m.Out.String())
 	}
-	text := m.out.String()
+	text := m.Out.String()
 	for _, want := range []string{"/dev/pts/0\r\n0 ptmx ioctl", "ioctl-tiocsti EPERM", "ioctl-tiocsti-high EPERM", "30 100"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q: %q", want, text)
@@ -167,11 +169,11 @@ func TestTerminalInjection(t *testing.T) {
 	}
 	// The positive control: outside, the same call reaches the driver (which newer
 	// kernels tell to refuse it, with EIO).
-	b.bin = filepath.Join(w.bin, "probe")
-	m = b.onTerminal(t, "calls")
-	m.wait()
-	eventually(t, 10*time.Second, "the positive control: the call reaches the driver", func() bool {
-		return regexp.MustCompile(`ioctl-tiocsti (OK|EIO)`).MatchString(m.out.String())
+	b.Bin = filepath.Join(w.bin, "probe")
+	m = b.OnTerminal(t, "calls")
+	m.Wait()
+	drive.Eventually(t, 10*time.Second, "the positive control: the call reaches the driver", func() bool {
+		return regexp.MustCompile(`ioctl-tiocsti (OK|EIO)`).MatchString(m.Out.String())
 	})
 }
 
@@ -179,7 +181,7 @@ func TestTerminalInjection(t *testing.T) {
 func TestPipeIsNoTerminal(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	r := b.runWith(strings.NewReader("x"), "--net", "none", "--", "sh", "-c", "test -t 0 || test -t 1 || echo pipes; cat")
+	r := b.RunWith(strings.NewReader("x"), "--net", "none", "--", "sh", "-c", "test -t 0 || test -t 1 || echo pipes; cat")
 	if r.Code != 0 || r.Out != "pipes\nx" {
 		t.Errorf("%s", r)
 	}

@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"ai-sandbox/tests/e2e/drive"
+
 	"golang.org/x/sys/unix"
 
 	"ai-sandbox/tests/schema"
@@ -63,18 +65,18 @@ func readHandle(t *testing.T, text string) handle {
 // up starts a sandbox; the test's cleanup takes it down if the test did not.
 func (b *box) up(t *testing.T, args ...string) handle {
 	t.Helper()
-	h := readHandle(t, b.ok(append([]string{"up", "--json"}, args...)...).Out)
+	h := readHandle(t, b.OK(append([]string{"up", "--json"}, args...)...).Out)
 	t.Cleanup(func() {
-		if r := b.run("down", h.ID); r.Code != 0 && r.Code != 3 {
+		if r := b.Run("down", h.ID); r.Code != 0 && r.Code != 3 {
 			t.Errorf("down: %s", r)
 		}
 	})
 	return h
 }
 
-func (b *box) exec(h handle, command ...string) result {
-	b.t.Helper()
-	return b.run(append([]string{"exec", h.ID, "--"}, command...)...)
+func (b *box) exec(h handle, command ...string) drive.Result {
+	b.T.Helper()
+	return b.Run(append([]string{"exec", h.ID, "--"}, command...)...)
 }
 
 // With no_cwd a sandbox has no project either, and a directory that is named as one
@@ -89,15 +91,15 @@ func TestUpWithoutProject(t *testing.T) {
 	if left, err := os.ReadDir(h.Dir); err != nil || len(left) > 0 {
 		t.Errorf("the workspace has %v (%v)", left, err)
 	}
-	b.ok("down", h.ID)
+	b.OK("down", h.ID)
 	before := snapshot(t)
-	if r := b.run("up", "--net", "none", "--no-cwd", "."); r.Code != 125 || !strings.Contains(r.Err, "no_cwd (from --no-cwd) mounts no project, and "+b.dir+" was named as one") {
+	if r := b.Run("up", "--net", "none", "--no-cwd", "."); r.Code != 125 || !strings.Contains(r.Err, "no_cwd (from --no-cwd) mounts no project, and "+b.Dir+" was named as one") {
 		t.Errorf("%s", r)
 	}
 	nothingLeft(t, before, 2*time.Second)
 	h = b.up(t, "--net", "none", "--no-cwd=false", ".")
 	r := b.exec(h, "sh", "-c", "echo x >mine")
-	if data, err := os.ReadFile(filepath.Join(b.dir, "mine")); err != nil || string(data) != "x\n" {
+	if data, err := os.ReadFile(filepath.Join(b.Dir, "mine")); err != nil || string(data) != "x\n" {
 		t.Errorf("%s (%v)", r, err)
 	}
 }
@@ -107,17 +109,17 @@ func TestUpWithoutProject(t *testing.T) {
 func TestUpAndDown(t *testing.T) {
 	b := newBox(t)
 	settle(t)
-	for name, args := range map[string][]string{"own workspace": {"--allow", b.host("ok.test")}, "project": {"--allow", b.host("ok.test"), "--ephemeral-home", "."}} {
+	for name, args := range map[string][]string{"own workspace": {"--allow", b.Host("ok.test")}, "project": {"--allow", b.Host("ok.test"), "--ephemeral-home", "."}} {
 		t.Run(name, func(t *testing.T) {
 			before := snapshot(t)
 			h := b.up(t, args...)
 			if h.Host != "localhost" || h.Runtime != "local" || h.Isolated != "process" || h.Owned != (name != "project") {
 				t.Errorf("%+v", h)
 			}
-			if !h.Owned && h.Dir != b.dir || h.Owned && !strings.HasPrefix(h.Dir, stateDir()+"/") {
+			if !h.Owned && h.Dir != b.Dir || h.Owned && !strings.HasPrefix(h.Dir, stateDir()+"/") {
 				t.Errorf("the workspace is %s", h.Dir)
 			}
-			again := readHandle(t, b.ok("wait", h.ID, "--ready", "--json", "--timeout", "10s").Out)
+			again := readHandle(t, b.OK("wait", h.ID, "--ready", "--json", "--timeout", "10s").Out)
 			if again.Printed != h.Printed {
 				t.Errorf("another handle: %s, was %s", again.Printed, h.Printed)
 			}
@@ -128,27 +130,27 @@ func TestUpAndDown(t *testing.T) {
 			if dir, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", h.PID)); err == nil && dir != "/" {
 				t.Errorf("its working directory is %s", dir)
 			}
-			if r := b.exec(h, "sh", "-c", "echo hi >made; pwd; curl -sS https://"+b.host("ok.test")+"/; curl -sS https://"+b.host("no.test")+"/"); r.Code == 0 || !strings.HasPrefix(r.Out, h.Workdir+"\n") || !strings.Contains(r.Out, w.net.Marker) {
+			if r := b.exec(h, "sh", "-c", "echo hi >made; pwd; curl -sS https://"+b.Host("ok.test")+"/; curl -sS https://"+b.Host("no.test")+"/"); r.Code == 0 || !strings.HasPrefix(r.Out, h.Workdir+"\n") || !strings.Contains(r.Out, w.net.Marker) {
 				t.Errorf("%s", r)
 			}
-			unseen(t, b.host("no.test"))
+			unseen(t, b.Host("no.test"))
 			if data, err := os.ReadFile(filepath.Join(h.Dir, "made")); err != nil || string(data) != "hi\n" {
 				t.Errorf("the workspace: %v, %q", err, data)
 			}
-			if r := b.run("wait", h.ID, "--exit", "--timeout", "200ms"); r.Code != 124 {
+			if r := b.Run("wait", h.ID, "--exit", "--timeout", "200ms"); r.Code != 124 {
 				t.Errorf("it has not ended: %s", r)
 			}
-			if r := b.ok("down", h.ID); r.Out != "" {
+			if r := b.OK("down", h.ID); r.Out != "" {
 				t.Errorf("%s", r)
 			}
 			if !h.Owned {
-				if err := os.Remove(filepath.Join(b.dir, "made")); err != nil {
+				if err := os.Remove(filepath.Join(b.Dir, "made")); err != nil {
 					t.Errorf("the project: %v", err)
 				}
 			}
 			nothingLeft(t, before, 2*time.Second)
 			for _, args := range [][]string{{"down", h.ID}, {"wait", h.ID, "--ready"}, {"wait", h.ID, "--exit"}} {
-				if r := b.run(args...); r.Code != 3 || !strings.Contains(r.Err, "no ") {
+				if r := b.Run(args...); r.Code != 3 || !strings.Contains(r.Err, "no ") {
 					t.Errorf("%q: %s", args, r)
 				}
 			}
@@ -167,7 +169,7 @@ func TestUpAndDown(t *testing.T) {
 		126: {{"up", "--", "/etc"}},
 	} {
 		for _, a := range args {
-			if r := b.run(a...); r.Code != want || r.Out != "" || !strings.Contains(r.Err, "ai-sandbox: error: ") {
+			if r := b.Run(a...); r.Code != want || r.Out != "" || !strings.Contains(r.Err, "ai-sandbox: error: ") {
 				t.Errorf("%q: want %d: %s", a, want, r)
 			}
 		}
@@ -185,11 +187,11 @@ func TestUpWithCommand(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	h := b.up(t, ".", "--", "sh", "-c", "echo to the log; until test -e go; do sleep 0.05; done; exit 42")
-	waits := b.start(t, "wait", h.ID, "--exit", "--json")
+	waits := b.Start(t, "wait", h.ID, "--exit", "--json")
 	time.Sleep(100 * time.Millisecond)
-	write(t, filepath.Join(b.dir, "go"), "", 0o600)
-	for _, r := range []result{waits.wait(20 * time.Second), b.run("wait", h.ID, "--exit", "--json", "--timeout", "20s")} {
-		var rep report
+	write(t, filepath.Join(b.Dir, "go"), "", 0o600)
+	for _, r := range []drive.Result{waits.Wait(20 * time.Second), b.Run("wait", h.ID, "--exit", "--json", "--timeout", "20s")} {
+		var rep drive.Report
 		if err := schema.Documented(integration, "report", []byte(r.Out)); err != nil {
 			t.Errorf("%v: %s", err, r)
 		}
@@ -197,7 +199,7 @@ func TestUpWithCommand(t *testing.T) {
 			t.Errorf("%v: %s", err, r)
 		}
 	}
-	if r := b.run("wait", h.ID, "--ready"); r.Code != 1 {
+	if r := b.Run("wait", h.ID, "--ready"); r.Code != 1 {
 		t.Errorf("%s", r)
 	}
 	if r := b.exec(h, "true"); r.Code != 125 {
@@ -206,7 +208,7 @@ func TestUpWithCommand(t *testing.T) {
 	if text, err := os.ReadFile(h.Log); err != nil || !strings.Contains(string(text), "to the log") {
 		t.Errorf("%v: %s", err, text)
 	}
-	b.ok("down", h.ID)
+	b.OK("down", h.ID)
 	if _, err := os.Stat(h.Log); err == nil {
 		t.Error("the log is left")
 	}
@@ -227,7 +229,7 @@ func TestExec(t *testing.T) {
 	}
 	in := make([]byte, 1<<20)
 	rand.Read(in) // never fails (crypto/rand)
-	if r := b.runWith(bytes.NewReader(in), "exec", h.ID, "--", "cat"); r.Code != 0 || r.Out != string(in) || r.Err != "" {
+	if r := b.RunWith(bytes.NewReader(in), "exec", h.ID, "--", "cat"); r.Code != 0 || r.Out != string(in) || r.Err != "" {
 		t.Errorf("exit code %d, %d of %d bytes, %.300q", r.Code, len(r.Out), len(in), r.Err)
 	}
 	if r := b.exec(h, "sh", "-c", "echo out; echo err >&2; wc -c"); r.Out != "out\n0\n" || r.Err != "err\n" {
@@ -243,34 +245,34 @@ func TestExec(t *testing.T) {
 		t.Errorf("%q: %v", h.Reach.Local.Exec, err)
 	}
 	// Some at once.
-	var all []*live
+	var all []*drive.Live
 	for i := range 12 {
-		all = append(all, b.start(t, "exec", h.ID, "--", "sh", "-c", fmt.Sprintf("sleep 0.2; echo %d; exit %d", i, i)))
+		all = append(all, b.Start(t, "exec", h.ID, "--", "sh", "-c", fmt.Sprintf("sleep 0.2; echo %d; exit %d", i, i)))
 	}
 	for i, l := range all {
-		if r := l.wait(30 * time.Second); r.Code != i || r.Out != fmt.Sprintf("%d\n", i) {
+		if r := l.Wait(30 * time.Second); r.Code != i || r.Out != fmt.Sprintf("%d\n", i) {
 			t.Errorf("%d: %s", i, r)
 		}
 	}
 	// Signals are the command's.
-	l := b.start(t, "exec", h.ID, "--", "sh", "-c", "trap 'echo caught; exit 33' TERM; echo up >up-exec; while :; do sleep 0.05; done")
-	b.file(t, "up-exec")
-	if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	l := b.Start(t, "exec", h.ID, "--", "sh", "-c", "trap 'echo caught; exit 33' TERM; echo up >up-exec; while :; do sleep 0.05; done")
+	b.File(t, "up-exec")
+	if err := l.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if r := l.wait(20 * time.Second); r.Code != 33 || r.Out != "caught\n" {
+	if r := l.Wait(20 * time.Second); r.Code != 33 || r.Out != "caught\n" {
 		t.Errorf("%s", r)
 	}
 	// The caller's end is the command's.
-	l = b.start(t, "exec", h.ID, "--", "sh", "-c", "while :; do printf . >>dots; sleep 0.05; done")
-	b.file(t, "dots")
-	kill(t, process{pid: l.cmd.Process.Pid})
-	l.wait(10 * time.Second)
+	l = b.Start(t, "exec", h.ID, "--", "sh", "-c", "while :; do printf . >>dots; sleep 0.05; done")
+	b.File(t, "dots")
+	kill(t, process{pid: l.Cmd.Process.Pid})
+	l.Wait(10 * time.Second)
 	var size int64
-	eventually(t, 15*time.Second, "the end of a command whose exec was killed", func() bool {
-		size = b.size("dots")
+	drive.Eventually(t, 15*time.Second, "the end of a command whose exec was killed", func() bool {
+		size = b.Size("dots")
 		time.Sleep(300 * time.Millisecond)
-		return b.size("dots") == size
+		return b.Size("dots") == size
 	})
 	// And the sandbox is as it was.
 	if r := b.exec(h, "sh", "-c", "ls -d /proc/[0-9]* | wc -l"); r.Code != 0 || len(strings.TrimSpace(r.Out)) != 1 {
@@ -283,10 +285,10 @@ func TestExecIsDropped(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	look := "grep -E '^(Uid|Gid|Groups|NoNewPrivs|Seccomp|Seccomp_filters|Cap...|SigBlk|SigIgn):' /proc/self/status; for n in cgroup ipc mnt net pid user uts; do readlink /proc/self/ns/$n; done; pwd; umask; env | grep -v '^TERM=' | sort; cat /proc/self/oom_score_adj; ulimit -a; ./probe calls | sort"
-	h := b.up(t, "--allow", b.host("ok.test"), "--env", "A=b", ".", "--", "sh", "-c", "{ "+look+"; } >first 2>&1; echo done >end; sleep 600")
-	b.file(t, "end")
+	h := b.up(t, "--allow", b.Host("ok.test"), "--env", "A=b", ".", "--", "sh", "-c", "{ "+look+"; } >first 2>&1; echo done >end; sleep 600")
+	b.File(t, "end")
 	r := b.exec(h, "sh", "-c", "{ "+look+"; } >second 2>&1")
-	first, second := b.file(t, "first"), b.file(t, "second")
+	first, second := b.File(t, "first"), b.File(t, "second")
 	for i, line := range strings.Split(first, "\n") {
 		if two := strings.Split(second, "\n"); i >= len(two) || two[i] != line {
 			t.Fatalf("the command has %q, and exec %q", line, two[min(i, len(two)-1)])
@@ -311,37 +313,37 @@ func TestExecTerminal(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	h := b.up(t, "--net", "none", ".")
-	m := b.onTerminal(t, "exec", h.ID, "--", "bash", "--norc", "-i")
-	before := m.settings()
-	m.send("PS1='$ '; tty; test -t 0 && test -t 1 && test -t 2 && echo is''TTY; stty size; echo term''=$TERM; : </dev/tty && echo has''CTTY\r")
+	m := b.OnTerminal(t, "exec", h.ID, "--", "bash", "--norc", "-i")
+	before := m.Settings()
+	m.Send("PS1='$ '; tty; test -t 0 && test -t 1 && test -t 2 && echo is''TTY; stty size; echo term''=$TERM; : </dev/tty && echo has''CTTY\r")
 	for _, want := range []string{"/dev/pts/", "isTTY", "30 100", "term=xterm", "hasCTTY"} {
-		m.expect(want)
+		m.Expect(want)
 	}
-	m.resize(77, 22)
-	eventually(t, 10*time.Second, "the new size", func() bool {
-		m.send("stty size\r")
+	m.Resize(77, 22)
+	drive.Eventually(t, 10*time.Second, "the new size", func() bool {
+		m.Send("stty size\r")
 		time.Sleep(100 * time.Millisecond)
-		return strings.Contains(m.out.String(), "22 77")
+		return strings.Contains(m.Out.String(), "22 77")
 	})
-	m.send("echo wait''ing; sleep 500\r")
-	m.expect("waiting")
+	m.Send("echo wait''ing; sleep 500\r")
+	m.Expect("waiting")
 	time.Sleep(200 * time.Millisecond)
-	m.send("\x03")
-	m.send("echo still''=here; sleep 0.3 & fg\r")
-	m.expect("still=here")
-	m.send("exit 43\r")
-	if code := m.wait(); code != 43 {
-		t.Errorf("exit code %d: %q", code, m.out.String())
+	m.Send("\x03")
+	m.Send("echo still''=here; sleep 0.3 & fg\r")
+	m.Expect("still=here")
+	m.Send("exit 43\r")
+	if code := m.Wait(); code != 43 {
+		t.Errorf("exit code %d: %q", code, m.Out.String())
 	}
-	if after := m.settings(); after != before {
+	if after := m.Settings(); after != before {
 		t.Error("the terminal is not as it was")
 	}
 	// Output that ends with the command is whole.
-	m = b.onTerminal(t, "exec", h.ID, "--", "sh", "-c", "seq 1 20000; echo last''line")
-	if code := m.wait(); code != 0 {
+	m = b.OnTerminal(t, "exec", h.ID, "--", "sh", "-c", "seq 1 20000; echo last''line")
+	if code := m.Wait(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	m.expect("20000\r\nlastline")
+	m.Expect("20000\r\nlastline")
 }
 
 // A supervisor that is killed takes everything with it, its sandbox can still be
@@ -350,7 +352,7 @@ func TestSupervisorIsKilled(t *testing.T) {
 	b := newBox(t)
 	settle(t)
 	before := snapshot(t)
-	h := b.up(t, "--allow", b.host("ok.test"), "--", "sh", "-c", "(trap '' HUP TERM; exec setsid sh -c 'while :; do printf . >>stray; sleep 0.05; done') & while :; do curl -s -o /dev/null https://"+b.host("ok.test")+"/beat; printf . >>beats; sleep 0.05; done")
+	h := b.up(t, "--allow", b.Host("ok.test"), "--", "sh", "-c", "(trap '' HUP TERM; exec setsid sh -c 'while :; do printf . >>stray; sleep 0.05; done') & while :; do curl -s -o /dev/null https://"+b.Host("ok.test")+"/beat; printf . >>beats; sleep 0.05; done")
 	in := func(name string) int64 {
 		info, err := os.Stat(filepath.Join(h.Dir, name))
 		if err != nil {
@@ -358,9 +360,9 @@ func TestSupervisorIsKilled(t *testing.T) {
 		}
 		return info.Size()
 	}
-	eventually(t, 20*time.Second, "the agent's first requests", func() bool { return in("beats") > 3 && in("stray") > 3 && beats(b) > 3 })
-	l := b.start(t, "exec", h.ID, "--", "sleep", "600")
-	eventually(t, 10*time.Second, "the other command", func() bool {
+	drive.Eventually(t, 20*time.Second, "the agent's first requests", func() bool { return in("beats") > 3 && in("stray") > 3 && beats(b) > 3 })
+	l := b.Start(t, "exec", h.ID, "--", "sleep", "600")
+	drive.Eventually(t, 10*time.Second, "the other command", func() bool {
 		return slices.ContainsFunc(children(t), func(p process) bool { return p.argv == "sleep 600" })
 	})
 	kill(t, process{pid: h.PID})
@@ -370,25 +372,25 @@ func TestSupervisorIsKilled(t *testing.T) {
 	if in("beats")+in("stray") > lives || beats(b) > requests {
 		t.Error("the agent lives on")
 	}
-	if r := l.wait(5 * time.Second); r.Code != 137 || !strings.Contains(r.Err, "ai-sandbox: ") {
+	if r := l.Wait(5 * time.Second); r.Code != 137 || !strings.Contains(r.Err, "ai-sandbox: ") {
 		t.Errorf("exec: %s", r)
 	}
-	if r := b.run("wait", h.ID, "--ready", "--timeout", "5s"); r.Code != 1 {
+	if r := b.Run("wait", h.ID, "--ready", "--timeout", "5s"); r.Code != 1 {
 		t.Errorf("%s", r)
 	}
-	r := b.run("wait", h.ID, "--exit", "--json", "--timeout", "5s")
-	var rep report
+	r := b.Run("wait", h.ID, "--exit", "--json", "--timeout", "5s")
+	var rep drive.Report
 	if err := json.Unmarshal([]byte(r.Out), &rep); err != nil || r.Code != 0 || rep.EndedBy != "loss" {
 		t.Errorf("%v: %s", err, r)
 	}
 	if r := b.exec(h, "true"); r.Code != 125 {
 		t.Errorf("%s", r)
 	}
-	b.ok("clean") // leaves what somebody may want
+	b.OK("clean") // leaves what somebody may want
 	if in("beats") == 0 {
 		t.Error("the workspace is lost")
 	}
-	b.ok("down", h.ID)
+	b.OK("down", h.ID)
 	nothingLeft(t, before, 2*time.Second)
 }
 
@@ -411,10 +413,10 @@ func TestDownTouchesOnlyItsOwn(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(h.Dir + ".moved"); _ = os.RemoveAll(h.Dir) }) // ours
 		write(t, filepath.Join(h.Dir, "file"), "mine", 0o600)
-		if r := b.run("wait", h.ID, "--ready", "--timeout", "3s"); r.Code == 0 {
+		if r := b.Run("wait", h.ID, "--ready", "--timeout", "3s"); r.Code == 0 {
 			t.Errorf("it is ready without its workspace: %s", r)
 		}
-		b.run("down", h.ID)
+		b.Run("down", h.ID)
 		untouched(t, h.Dir)
 	})
 	t.Run("a link in its place", func(t *testing.T) {
@@ -427,14 +429,14 @@ func TestDownTouchesOnlyItsOwn(t *testing.T) {
 		if err := os.Symlink(precious, h.Dir); err != nil {
 			t.Fatal(err)
 		}
-		b.run("down", h.ID)
+		b.Run("down", h.ID)
 		untouched(t, precious)
 	})
 	t.Run("links in it", func(t *testing.T) {
 		b := newBox(t)
 		h := b.up(t, "--net", "none")
 		b.exec(h, "sh", "-c", "ln -s "+precious+" link; mkdir -p d/e; ln -s "+precious+" d/e/link; ln -s / root; chmod 000 d/e; chmod 000 d")
-		b.ok("down", h.ID)
+		b.OK("down", h.ID)
 		untouched(t, precious)
 		if _, err := os.Lstat(h.Dir); err == nil {
 			t.Error("the workspace is left")
@@ -442,17 +444,17 @@ func TestDownTouchesOnlyItsOwn(t *testing.T) {
 	})
 	t.Run("project", func(t *testing.T) {
 		c := newBox(t)
-		write(t, filepath.Join(c.dir, "file"), "mine", 0o600)
+		write(t, filepath.Join(c.Dir, "file"), "mine", 0o600)
 		h := c.up(t, "--net", "none", ".")
 		kill(t, process{pid: h.PID})
-		c.ok("down", h.ID)
-		untouched(t, c.dir)
+		c.OK("down", h.ID)
+		untouched(t, c.Dir)
 	})
 	t.Run("reused number", func(t *testing.T) {
 		b := newBox(t)
 		h := b.up(t, "--net", "none")
 		kill(t, process{pid: h.PID})
-		eventually(t, 5*time.Second, "the supervisor's end", func() bool { return ended(h.PID) })
+		drive.Eventually(t, 5*time.Second, "the supervisor's end", func() bool { return ended(h.PID) })
 		bystander := exec.Command("sleep", "600")
 		bystander.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		if err := bystander.Start(); err != nil {
@@ -473,7 +475,7 @@ func TestDownTouchesOnlyItsOwn(t *testing.T) {
 			t.Fatalf("no record of %s: %v", h.ID, err)
 		}
 		givePID(t, found, bystander.Process.Pid)
-		b.ok("down", h.ID)
+		b.OK("down", h.ID)
 		if ended(bystander.Process.Pid) {
 			t.Error("the process that has the number now was ended")
 		}
@@ -487,14 +489,14 @@ func TestUpIsInterrupted(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGKILL} {
 		for _, ms := range []int{1, 5, 10, 20, 30, 45, 60} {
 			before := snapshot(t)
-			l := b.start(t, "up", "--json", "--allow", b.host("ok.test"))
+			l := b.Start(t, "up", "--json", "--allow", b.Host("ok.test"))
 			time.Sleep(time.Duration(ms) * time.Millisecond) // the moment is the case
-			if err := l.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			if err := l.Cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 				t.Fatal(err)
 			}
-			r := l.wait(30 * time.Second)
+			r := l.Wait(30 * time.Second)
 			if r.Code == 0 || strings.Contains(r.Out, "sandbox_id") { // it was up already
-				b.ok("down", readHandle(t, r.Out).ID)
+				b.OK("down", readHandle(t, r.Out).ID)
 			}
 			nothingLeft(t, before, 5*time.Second)
 			if t.Failed() {
@@ -503,7 +505,7 @@ func TestUpIsInterrupted(t *testing.T) {
 		}
 	}
 	before := snapshot(t)
-	cmd := b.command(context.Background(), "up", "--json", "--net", "none")
+	cmd := b.Command(context.Background(), "up", "--json", "--net", "none")
 	read, writeEnd, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -522,19 +524,19 @@ func TestProfiles(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	config := t.TempDir()
-	write(t, filepath.Join(config, "ai-sandbox", "config"), "[profile ci]\nruntime = local\nallow = "+b.host("ok.test")+"\n", 0o600)
+	write(t, filepath.Join(config, "ai-sandbox", "config"), "[profile ci]\nruntime = local\nallow = "+b.Host("ok.test")+"\n", 0o600)
 	var env []string
-	b.env = []string{"XDG_CONFIG_HOME=" + config}
+	b.Env = []string{"XDG_CONFIG_HOME=" + config}
 	for _, e := range w.env {
 		if !strings.HasPrefix(e, "AISB_RUNTIME=") {
 			env = append(env, e)
 		}
 	}
 	for profile, want := range map[string]string{"bwrap-local": "none", "local": "unix", "ci": "unix"} {
-		cmd := b.command(t.Context(), "--profile", profile, "--print-policy=json", "--", "true")
-		cmd.Env = append(append([]string{}, env...), b.env...)
+		cmd := b.Command(t.Context(), "--profile", profile, "--print-policy=json", "--", "true")
+		cmd.Env = append(append([]string{}, env...), b.Env...)
 		out, err := cmd.Output()
-		if err != nil || !strings.Contains(string(out), `"mode": "`+want+`"`) || !strings.Contains(string(out), `"runtime": "local"`) || strings.Contains(string(out), b.host("ok.test")) != (profile == "ci") {
+		if err != nil || !strings.Contains(string(out), `"mode": "`+want+`"`) || !strings.Contains(string(out), `"runtime": "local"`) || strings.Contains(string(out), b.Host("ok.test")) != (profile == "ci") {
 			t.Errorf("%s: %v: %s", profile, err, out)
 		}
 	}
@@ -542,7 +544,7 @@ func TestProfiles(t *testing.T) {
 	if r := b.exec(h, "sh", "-c", "cat /proc/net/dev; env | grep -i proxy"); strings.Contains(r.Out, "eth") || strings.Contains(r.Out, "roxy") {
 		t.Errorf("%s", r)
 	}
-	if r := b.run("up", "--profile", "nothing"); r.Code != 125 || !strings.Contains(r.Err, "nothing") {
+	if r := b.Run("up", "--profile", "nothing"); r.Code != 125 || !strings.Contains(r.Err, "nothing") {
 		t.Errorf("%s", r)
 	}
 }

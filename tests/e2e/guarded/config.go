@@ -12,7 +12,7 @@ import (
 // Config: a project's file counts when it is trusted, and not a setting more. It
 // can't be written from inside, and what changes it on the host stops the next run.
 // host is a far server that answers 200 where it is allowed, program ai-sandbox.
-func (s Suite) Config(t *testing.T, in func(b Box, dir string) Box, host, program string) {
+func (s Suite) Config(t *testing.T, host, program string) {
 	b := s.New(t)
 	const file = ".ai-sandbox/config"
 	fetch := []string{"--", "curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "http://" + host + "/"}
@@ -65,7 +65,7 @@ func (s Suite) Config(t *testing.T, in func(b Box, dir string) Box, host, progra
 	if !strings.Contains(out, "trusts: 0") {
 		t.Errorf("inside: %s%s", out, errOut)
 	}
-	stopped(in(b, "other"), "+ "+more+"  # widens")
+	stopped(b.In(filepath.Join(b.Dir, "other")), "+ "+more+"  # widens")
 
 	// It narrows without a word, also what was trusted.
 	b.put(t, file, "net = none\n")

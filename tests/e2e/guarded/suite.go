@@ -25,6 +25,8 @@ type Box struct {
 	// Start is one that runs beside the test. Its input ends with end, which
 	// returns what it had to say on standard error; kill is SIGKILL to it.
 	Start func(args ...string) (end func() (code int, errOut string), kill func())
+	// In is the same in another directory.
+	In func(dir string) Box
 }
 
 // A Suite are the tests of protected paths on one runtime.
@@ -80,18 +82,18 @@ func (b Box) put(t *testing.T, name, text string) {
 // beside it.
 func inOwnParent(t *testing.T, b Box) Box {
 	t.Helper()
-	b.Dir = filepath.Join(b.Dir, "shop")
-	if err := os.Mkdir(b.Dir, 0o755); err != nil {
+	dir := filepath.Join(b.Dir, "shop")
+	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	probe, err := os.ReadFile(filepath.Join(filepath.Dir(b.Dir), "probe"))
+	probe, err := os.ReadFile(filepath.Join(b.Dir, "probe"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(b.Dir, "probe"), probe, 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "probe"), probe, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return b
+	return b.In(dir)
 }
 
 func net(args ...string) []string { return append([]string{"--net", "none"}, args...) }
@@ -99,7 +101,7 @@ func net(args ...string) []string { return append([]string{"--net", "none"}, arg
 // Plant: nothing that is known gets anything to a protected path, whether it is
 // there or not; with --unprotect the same does. in starts ai-sandbox in another
 // directory.
-func (s Suite) Plant(t *testing.T, in func(b Box, dir string) Box) {
+func (s Suite) Plant(t *testing.T) {
 	all := slices.Concat(Names, InGit, Nested)
 	configured := []string{"ci/hooks", "shared.conf"}
 	for name, c := range map[string]struct {
@@ -126,7 +128,7 @@ func (s Suite) Plant(t *testing.T, in func(b Box, dir string) Box) {
 		"an empty directory": {func(string) error { return nil }, append([]string{".git"}, Names...)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := in(inOwnParent(t, s.New(t)), "shop")
+			b := inOwnParent(t, s.New(t))
 			if err := c.project(b.Dir); err != nil {
 				t.Fatal(err)
 			}
@@ -144,8 +146,8 @@ func (s Suite) Plant(t *testing.T, in func(b Box, dir string) Box) {
 
 // Unprotect is the positive control: each path that is given free alone takes what
 // is planted, and no other one does.
-func (s Suite) Unprotect(t *testing.T, in func(b Box, dir string) Box) {
-	b := in(inOwnParent(t, s.New(t)), "shop")
+func (s Suite) Unprotect(t *testing.T) {
+	b := inOwnParent(t, s.New(t))
 	if err := Fresh(b.Dir); err != nil {
 		t.Fatal(err)
 	}
@@ -287,12 +289,12 @@ func onlyRefused(errOut string) bool {
 
 // HostTools: git and others on the host live with the placeholders, in the project
 // and in a repository that it lies in; git inside commits.
-func (s Suite) HostTools(t *testing.T, in func(b Box, dir string) Box) {
+func (s Suite) HostTools(t *testing.T) {
 	outer := s.New(t)
 	if err := Fresh(outer.Dir); err != nil {
 		t.Fatal(err)
 	}
-	b := in(inOwnParent(t, outer), "shop")
+	b := inOwnParent(t, outer)
 	b.put(t, "package.json", `{"name":"x","version":"1.0.0","scripts":{"t":"echo fine"}}`)
 	check := func(when string) {
 		t.Helper()
@@ -467,7 +469,7 @@ func (s Suite) ReadOnly(t *testing.T) {
 // Worktree: a worktree gets its repository and no other checkout; what its .git file
 // claims is believed only where the repository says the same.
 // Where the repository's own path would hide something of the sandbox, it is left out.
-func (s Suite) Worktree(t *testing.T, in func(b Box, dir string) Box, mirrored bool) {
+func (s Suite) Worktree(t *testing.T, mirrored bool) {
 	main := s.New(t)
 	repo := filepath.Join(main.Dir, "main")
 	if err := os.Mkdir(repo, 0o755); err != nil {
@@ -484,7 +486,7 @@ func (s Suite) Worktree(t *testing.T, in func(b Box, dir string) Box, mirrored b
 	if _, err := Git(repo, "worktree", "add", "-q", other); err != nil {
 		t.Fatal(err)
 	}
-	b := in(main, "fix")
+	b := main.In(filepath.Join(main.Dir, "fix"))
 	gitDir := filepath.Join(repo, ".git")
 	before, err := Tree(gitDir)
 	if err != nil {
@@ -543,7 +545,7 @@ git branch inside; echo branch $?; git config a.b c 2>&1; true`
 		"nothing":     {"gitdir: /nonexistent\n", "it can't be found"},
 		"nonsense":    {"x\x1b[2J", "is a file that git can't read"},
 	} {
-		forged := in(main, "forged-"+strings.ReplaceAll(name, " ", "-"))
+		forged := main.In(filepath.Join(main.Dir, "forged-"+strings.ReplaceAll(name, " ", "-")))
 		if err := os.Mkdir(forged.Dir, 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -245,4 +246,14 @@ func (in *Internet) WriteCA(path string, more ...string) error {
 		return fmt.Errorf("write the CA bundle: %w", err)
 	}
 	return nil
+}
+
+// Asked tells whether a web server was asked for a path.
+func (in *Internet) Asked(path string) bool {
+	return slices.ContainsFunc(in.Hits(path), func(h Hit) bool { return h.Net == "http" && strings.TrimPrefix(h.Path, "/") == path })
+}
+
+// Reached tells whether a web server was asked for anything of a host.
+func (in *Internet) Reached(host string) bool {
+	return slices.ContainsFunc(in.Hits(host), func(h Hit) bool { return h.Net == "http" })
 }
