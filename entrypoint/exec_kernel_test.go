@@ -473,7 +473,7 @@ func TestHoldIsIdle(t *testing.T) {
 		f := strings.Fields(string(text))
 		return f[13] + " " + f[14] // user and system time (proc_pid_stat(5))
 	}
-	time.Sleep(50 * time.Millisecond)
+	time.Sleep(50 * time.Millisecond) // the exec's own work is done by then
 	before := used()
 	time.Sleep(300 * time.Millisecond)
 	if after := used(); after != before {

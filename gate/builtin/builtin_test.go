@@ -683,17 +683,17 @@ func TestLogIsBounded(t *testing.T) {
 // TestClientGone: the far server of a plain request learns that nobody waits for
 // its answer.
 func TestClientGone(t *testing.T) {
-	gone := make(chan error, 1)
+	asked, gone := make(chan struct{}), make(chan error, 1)
 	f := startFar(t, func(c *net.TCPConn) {
 		headOf(t, c)
+		close(asked)
 		_, err := c.Read(make([]byte, 1))
 		gone <- err
 	})
 	_, addr := start(t, f, options{})
 	c := dial(t, addr)
 	fmt.Fprintf(c, "GET http://%s/ HTTP/1.1\r\n\r\n", f.addr)
-	until(t, "the far server is reached", func() bool { return f.count() == 1 })
-	time.Sleep(50 * time.Millisecond)
+	<-asked
 	c.Close()
 	if err := <-gone; errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("it still works for nobody")

@@ -27,16 +27,14 @@ func TestTerminal(t *testing.T) {
 		return strings.Contains(m.Out.String(), "22 77")
 	})
 	// Ctrl-C ends the foreground job, and neither the shell nor the session.
-	m.Send("echo wait''ing; sleep 500; echo after''=$?\r")
+	m.Send("sh -c 'echo wait\"\"ing; exec sleep 500'; echo after''=$?\r") // in the foreground before it speaks
 	m.Expect("waiting")
-	time.Sleep(200 * time.Millisecond)
 	m.Send("\x03")
 	m.Send("echo still''=here\r")
 	m.Expect("still=here")
 	// Ctrl-Z stops the job inside, not ai-sandbox.
-	m.Send("echo again''; sleep 501\r")
+	m.Send("sh -c 'echo ag\"\"ain; exec sleep 501'\r")
 	m.Expect("again")
-	time.Sleep(200 * time.Millisecond)
 	m.Send("\x1a")
 	m.Expect("Stopped")
 	m.Send("jobs; kill %1; echo back''=here\r")

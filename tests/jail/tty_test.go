@@ -35,16 +35,14 @@ func TestTerminal(t *testing.T) {
 		return strings.Contains(m.Out.String(), "22 77")
 	})
 	// Ctrl-C ends the foreground job, and neither the shell nor the session.
-	m.Send("echo wait''ing; sleep 500; echo after''=$?\r")
+	m.Send("sh -c 'echo wait\"\"ing; exec sleep 500'; echo after''=$?\r") // in the foreground before it speaks
 	m.Expect("waiting")
-	time.Sleep(200 * time.Millisecond)
 	m.Send("\x03")
 	m.Send("echo still''=here\r")
 	m.Expect("still=here")
 	// Ctrl-Z stops the job inside, not ai-sandbox; fg goes on with it.
-	m.Send("echo again''; sh -c 'sleep 1; echo slept''=well'\r")
+	m.Send("sh -c 'echo ag\"\"ain; sleep 1; echo slept\"\"=well'\r")
 	m.Expect("again")
-	time.Sleep(200 * time.Millisecond)
 	m.Send("\x1a")
 	m.Expect("Stopped")
 	m.Send("jobs; fg\r")

@@ -188,7 +188,7 @@ func TestUpWithCommand(t *testing.T) {
 	b := newBox(t)
 	h := b.up(t, ".", "--", "sh", "-c", "echo to the log; until test -e go; do sleep 0.05; done; exit 42")
 	waits := b.Start(t, "wait", h.ID, "--exit", "--json")
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(100 * time.Millisecond) // so that it mostly waits by then; either order is right
 	write(t, filepath.Join(b.Dir, "go"), "", 0o600)
 	for _, r := range []drive.Result{waits.Wait(20 * time.Second), b.Run("wait", h.ID, "--exit", "--json", "--timeout", "20s")} {
 		var rep drive.Report
@@ -325,9 +325,8 @@ func TestExecTerminal(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		return strings.Contains(m.Out.String(), "22 77")
 	})
-	m.Send("echo wait''ing; sleep 500\r")
+	m.Send("sh -c 'echo wait\"\"ing; exec sleep 500'\r") // in the foreground before it speaks
 	m.Expect("waiting")
-	time.Sleep(200 * time.Millisecond)
 	m.Send("\x03")
 	m.Send("echo still''=here; sleep 0.3 & fg\r")
 	m.Expect("still=here")

@@ -379,7 +379,7 @@ func (s Suite) Notices(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.put(t, ".git/modules/lib/HEAD", "x") // without one, none can be made
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(100 * time.Millisecond)     // what is there is older than the run, by the kernel's coarse clock too
 	script := `
 echo x >AGENTS.md; mkdir -p sub/deep .github/workflows; echo x >sub/deep/Makefile; echo x >.github/workflows/ci.yml
 echo '{"scripts":{}}' >package.json; echo x >package-lock.json; touch -d '2001-01-01' AGENTS.md
