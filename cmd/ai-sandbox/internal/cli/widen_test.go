@@ -25,7 +25,7 @@ type judge struct {
 func newJudge(t testing.TB) judge {
 	t.Helper()
 	s := newStage(t)
-	s.env["EMPTY"] = ""
+	s.env["EMPTY"], s.env["AI_API_TOKEN"], s.env["TZ"] = "", "of the caller", "Europe/Paris"
 	a := &app{Streams: Streams{Out: io.Discard, Err: io.Discard}, ctx: context.Background(), env: s.env, engine: s.engine, cwd: s.project}
 	facts, err := a.probe(false, false)
 	if err != nil {
@@ -40,7 +40,8 @@ func newJudge(t testing.TB) judge {
 	return judge{a, facts}
 }
 
-func (j judge) policy(l config.Layers) (policy.Policy, error) {
+// policy is that of a command of the user's own, or of an agent's run.
+func (j judge) policy(l config.Layers, agent string) (policy.Policy, error) {
 	settings, err := l.Settle()
 	if err != nil {
 		return policy.Policy{}, err
@@ -49,7 +50,11 @@ func (j judge) policy(l config.Layers) (policy.Policy, error) {
 	if err != nil {
 		return policy.Policy{}, err
 	}
-	p, _, err := j.a.policy(Invocation{Args: []string{"true"}}, s)
+	inv := Invocation{Args: []string{"true"}}
+	if agent != "" {
+		inv = Invocation{Harness: agent}
+	}
+	p, _, err := j.a.policy(inv, s)
 	return p, err
 }
 
@@ -89,7 +94,8 @@ func allowsMore(was, is policy.Policy) []string {
 		return out
 	}
 	for _, e := range given(is.Env) {
-		if !slices.Contains(given(was.Env), e) {
+		named := policy.Env{Name: e.Name, From: policy.FromHost, Secret: true} // the same value
+		if !slices.Contains(given(was.Env), e) && !(e.From == policy.FromHarness && slices.Contains(was.Env, named)) {
 			more("variable %+v", e)
 		}
 	}
@@ -102,6 +108,9 @@ func allowsMore(was, is policy.Policy) []string {
 		i := slices.IndexFunc(was.Mounts, func(w policy.Mount) bool { return w.Target == m.Target && w.Kind == m.Kind })
 		switch {
 		case m.Why == policy.WhyGate: // of the mode unix
+		case i < 0 && (m.Why == policy.WhyProtected || m.Why == policy.WhyHeld) && slices.ContainsFunc(was.Mounts, func(w policy.Mount) bool {
+			return w.Why == policy.WhyProject && !w.ReadOnly && m.Source == w.Source+strings.TrimPrefix(m.Target, w.Target)
+		}): // less, in what could be written as a whole
 		case i < 0:
 			more("mount %s (%s)", m.Target, m.Why)
 		default:
@@ -128,8 +137,8 @@ func allowsMore(was, is policy.Policy) []string {
 		}
 		// A mount may hide something, but not where there is nothing below it (a
 		// jail's root is empty), and it may protect what is protected as a whole.
-		if w.ReadOnly && slices.ContainsFunc(is.Mounts, func(m policy.Mount) bool {
-			return m.ReadOnly && m.Why == policy.WhyProject && w.Source == m.Source+strings.TrimPrefix(w.Target, m.Target)
+		if slices.ContainsFunc(is.Mounts, func(m policy.Mount) bool {
+			return m.ReadOnly && (m.Why == policy.WhyProject || m.Why == policy.WhyProtected) && w.Source == m.Source+strings.TrimPrefix(w.Target, m.Target)
 		}) {
 			continue
 		}
@@ -179,21 +188,24 @@ func (j judge) narrows(t *testing.T, l config.Layers) (obeyed, compared bool) {
 	if len(l.Project.Lines()) == 0 || len(l.Wider(config.File{})) > 0 {
 		return false, false
 	}
-	with, err := j.policy(l)
-	if err != nil {
-		return true, false // refused, which allows nothing
+	for _, agent := range []string{"", "pi"} {
+		with, err := j.policy(l, agent)
+		if err != nil {
+			continue // refused, which allows nothing
+		}
+		without := l
+		without.Project = config.File{}
+		was, err := j.policy(without, agent)
+		if err != nil {
+			continue // as by a variable that the user's file passes and that is not set
+		}
+		if more := allowsMore(was, with); len(more) > 0 {
+			t.Errorf("the project's file\n%sover the user's\n%swith %v and %v is obeyed without trust, and allows %q more: %s",
+				l.Project.Canonical(), l.User.Canonical(), l.Env, l.Flags, agent, strings.Join(more, "; "))
+		}
+		compared = true
 	}
-	without := l
-	without.Project = config.File{}
-	was, err := j.policy(without)
-	if err != nil {
-		return true, false // as by a variable that the user's file passes and that is not set
-	}
-	if more := allowsMore(was, with); len(more) > 0 {
-		t.Errorf("the project's file\n%sover the user's\n%swith %v and %v is obeyed without trust, and allows more: %s",
-			l.Project.Canonical(), l.User.Canonical(), l.Env, l.Flags, strings.Join(more, "; "))
-	}
-	return true, true
+	return true, compared
 }
 
 // examples are values that make sense together; an option without any has the
@@ -202,7 +214,14 @@ var examples = map[string][]string{
 	"allow":         {"a.example.com", ".example.com", "a.example.com:8443", "b.test", "192.0.2.0/24", "192.0.2.7", "x y"},
 	"allow_private": {"127.0.0.1:5432", "db.example.com", ".example.com"},
 	"gate":          {"work"},
-	"env":           {"TOKEN", "TOKEN=1", "A=1", "A=2", "EMPTY", "TERM", "B=x y"},
+	"env":           {"TOKEN", "TOKEN=1", "A=1", "A=2", "EMPTY", "TERM", "B=x y", "TERM=1", "TZ=UTC", "PATH", "PATH=/x", "AI_API_TOKEN", "AI_API_TOKEN=x"},
+	"publish":       {"8000", "8001:8000", ":8000", "0.0.0.0:8000:8000"},
+	"unprotect":     {".git", ".git/hooks", ".envrc", ".vscode/tasks.json", ".git/hooks/new", "src"},
+	"memory":        {"1g", "2g", "512m"},
+	"cpus":          {"1", "1.5", "100"},
+	"pids":          {"100", "8192", "none", "no"},
+	"time":          {"90s", "2h"},
+	"disk":          {"1g", "4g"},
 	"profile":       {"local", "gated", "bwrap-local", "p"},
 	"base":          {"docker.io/library/debian:bookworm"},
 	"node_version":  {"22.21.1"},
@@ -262,7 +281,7 @@ func TestNarrowingAllowsNoMore(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 2)) //nolint:gosec // a test that is the same each time
 	obeyed, compared, widened, unseen := 0, 0, 0, 0
 	shared := slices.DeleteFunc(slices.Clone(config.Options), func(o config.Option) bool { return !o.In(config.InProject) })
-	for range 3000 {
+	for range 2000 {
 		// Two that both files are about, and any.
 		options := []config.Option{shared[r.IntN(len(shared))], shared[r.IntN(len(shared))], config.Options[r.IntN(len(config.Options))]}
 		user, err1 := config.ParseFile("user", []byte(written(r, config.InFile, options)))
@@ -285,10 +304,10 @@ func TestNarrowingAllowsNoMore(t *testing.T) {
 		}
 		// The other way around: where the table says that a file widens, the
 		// comparison often sees it, so it is not blind.
-		if with, err := j.policy(l); err == nil && len(l.Wider(config.File{})) > 0 {
+		if with, err := j.policy(l, "pi"); err == nil && len(l.Wider(config.File{})) > 0 {
 			was := l
 			was.Project = config.File{}
-			if p, err := j.policy(was); err == nil {
+			if p, err := j.policy(was, "pi"); err == nil {
 				widened++
 				if len(allowsMore(p, with)) == 0 {
 					unseen++
@@ -311,6 +330,7 @@ func FuzzNarrowing(f *testing.F) {
 		{"allow = a.example.com", "allow =\nallow = a.example.com:443"},
 		{"net = unix\n[profile p]\nfs = ro", "net = none\n[profile p]\nfs ="},
 		{"env = A=1\nenv = A=2", "env = A=1"},
+		{"env = AI_API_TOKEN=x\nenv = TERM=1\nenv = PATH", "env ="},
 		{"profile = local", "profile =\nephemeral_home = true"},
 	} {
 		f.Add(s[0], s[1])

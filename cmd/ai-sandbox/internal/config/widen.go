@@ -55,8 +55,8 @@ func (o Option) wider(lower, with []Item) []Item {
 			out = append(out, it)
 		}
 	}
-	lacks := func(v string) bool { return !slices.Contains(after, v) }
-	if (o.Kind == List || len(after) == 0) && slices.ContainsFunc(before, lacks) && o.Widens(before, "") {
+	lost := slices.DeleteFunc(slices.Clone(before), func(v string) bool { return slices.Contains(after, v) })
+	if (o.Kind == List || len(after) == 0) && len(lost) > 0 && o.Widens(lost, "") {
 		out = append(out, gone)
 	}
 	return out
@@ -121,15 +121,20 @@ func hosts(lower []string, value string) bool {
 	})
 }
 
-// variables is adding where a later entry of the same name wins.
+// variables is adding where a later entry of the same name wins. A constant keeps
+// out the value that would enter without it: the caller's, the one that the harness
+// needs, or our own PATH, which the caller's keeps out, too.
 func variables(lower []string, value string) bool {
+	if value == "" {
+		return slices.ContainsFunc(lower, func(l string) bool { return strings.Contains(l, "=") || l == "PATH" })
+	}
 	name, _, _ := strings.Cut(value, "=")
 	for _, l := range slices.Backward(lower) {
 		if have, _, _ := strings.Cut(l, "="); have == name {
 			return l != value
 		}
 	}
-	return value != ""
+	return true
 }
 
 // atMost is for a limit: a higher one widens. amount reads it, "" too (+Inf

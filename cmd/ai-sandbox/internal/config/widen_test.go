@@ -44,7 +44,13 @@ func TestWider(t *testing.T) {
 		{"env = A=1\nenv = A=2", "env = A=1", "env=A=1"},
 		{"env = A=1\nenv = A=2", "env = A=2", ""},
 		{"env = A=1", "env = A", "env=A"},
-		{"env = A=1", "env =", ""},
+		// A constant stands in the place of a value that could enter instead.
+		{"env = A=1", "env =", "env="},
+		{"env = A=1\nenv = B", "env =\nenv = B", "env="},
+		{"env = A=1\nenv = B", "env =\nenv = A=1", ""},
+		{"env = B\nenv = A=1", "env =\nenv = A=1\nenv = B", ""},
+		{"env = A", "env =", ""},
+		{"env = PATH", "env =", "env="}, // ours comes in its place
 
 		{"", "ephemeral_home = true", ""},
 		{"ephemeral_home = true", "ephemeral_home = false", "ephemeral_home=false"},
