@@ -21,6 +21,9 @@ const (
 	single = `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef","size":2},"layers":[]}`
 )
 
+// anything is a policy.json that accepts anything.
+const anything = `{"default":[{"type":"insecureAcceptAnything"}]}`
+
 // serve is a registry without TLS, and the configuration that allows it.
 func serve(t *testing.T, insecure bool) (host string, o Options) {
 	t.Helper()
@@ -54,11 +57,11 @@ func serve(t *testing.T, insecure bool) (host string, o Options) {
 	if insecure {
 		text = "[[registry]]\nlocation = \"" + host + "\"\ninsecure = true\n"
 	}
-	if err := os.WriteFile(o.RegistriesConf, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(o.AuthFile, []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
+	o.PolicyFile, o.RegistriesDir = filepath.Join(dir, "policy.json"), dir
+	for path, text := range map[string]string{o.RegistriesConf: text, o.AuthFile: "{}", o.PolicyFile: anything} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return host, o
 }
@@ -94,10 +97,10 @@ func TestResolveDigest(t *testing.T) {
 	d := digest.FromString("x")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // nobody is asked
-	if got, err := Resolve(ctx, image.Reference{Name: "a.example/b", Tag: "t", Digest: d}, Options{}); got != d || err != nil {
+	host, o := serve(t, true)
+	if got, err := Resolve(ctx, image.Reference{Name: "a.example/b", Tag: "t", Digest: d}, o); got != d || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
-	host, o := serve(t, true)
 	if _, err := Resolve(ctx, image.Reference{Name: host + "/debian", Tag: "single"}, o); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}

@@ -456,9 +456,14 @@ auth: {htpasswd: {realm: tests, path: "`+other+`/htpasswd"}}
 	if r := ask(); r.Code != 1 || strings.Contains(r.Err, "UNPINNED") {
 		t.Errorf("with REGISTRY_AUTH_FILE: %s", r)
 	}
-	// Up to the step behind the base's; the gate's image, which is the first, has no
-	// Node.
 	b.Env = append(b.Env, "AISB_NODE_MIRROR="+setting(t, "AISB_NODE_MIRROR"))
+	fetches(t, b)
+}
+
+// fetches is a build up to the step behind the base's, at which that is there. The
+// gate's image, which is the first, has no Node.
+func fetches(t *testing.T, b *drive.Box) {
+	t.Helper()
 	cmd := b.Command(t.Context(), "build")
 	out, err := cmd.StderrPipe()
 	if err != nil {

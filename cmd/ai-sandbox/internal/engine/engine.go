@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
 	"ai-sandbox/cmd/ai-sandbox/internal/backend/local"
 	"ai-sandbox/cmd/ai-sandbox/internal/backend/podman"
@@ -27,6 +29,8 @@ import (
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
 	"ai-sandbox/entrypoint/spec"
 	"ai-sandbox/gate"
+	"ai-sandbox/image"
+	"ai-sandbox/image/registry"
 	"ai-sandbox/policy"
 )
 
@@ -60,8 +64,13 @@ func request(r cli.ImageRequest) (imagebuild.Request, error) {
 	return imagebuild.Request{
 		Base: r.Base, NodeVersion: r.NodeVersion, NodeMirror: r.NodeMirror, CA: r.CA,
 		EntrypointSHA256: sum, Entrypoint: embedded.Entrypoint, Arch: runtime.GOARCH, CacheDir: r.CacheDir, StateDir: r.StateDir,
-		TTLDays: r.BaseTTL, KeepPin: r.KeepBase, NoPull: r.NoPull,
+		TTLDays: r.BaseTTL, KeepPin: r.KeepBase, NoPull: r.NoPull, Demands: demands,
 	}, nil
+}
+
+// demands asks policy.json in podman's own places.
+func demands(ref image.Reference) (digest.Digest, error) {
+	return registry.Demands(ref, registry.Options{})
 }
 
 func (e *engine) image(r cli.ImageRequest) (cli.ImagePlan, error) {

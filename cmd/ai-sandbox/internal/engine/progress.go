@@ -5,6 +5,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -84,15 +85,20 @@ func (p *progress) options(env config.Environ) imagebuild.Options {
 // that its variables name, or those in its own places (containers-registries.conf(5),
 // containers-auth.json(5)).
 func resolver(env config.Environ) func(context.Context, image.Reference) (digest.Digest, error) {
-	o := registry.Options{
-		RegistriesConf: cmp.Or(env["CONTAINERS_REGISTRIES_CONF"], env["REGISTRIES_CONFIG_PATH"]),
-		AuthFile:       env["REGISTRY_AUTH_FILE"],
-	}
+	o := registryOptions(env)
 	return func(ctx context.Context, ref image.Reference) (digest.Digest, error) {
 		d, err := registry.Resolve(ctx, ref, o)
-		if err != nil {
-			return "", fmt.Errorf("ask the registry: %w", err)
+		var refused *image.RefusedError
+		if err != nil && !errors.As(err, &refused) {
+			err = fmt.Errorf("ask the registry: %w", err)
 		}
-		return d, nil
+		return d, err
+	}
+}
+
+func registryOptions(env config.Environ) registry.Options {
+	return registry.Options{
+		RegistriesConf: cmp.Or(env["CONTAINERS_REGISTRIES_CONF"], env["REGISTRIES_CONFIG_PATH"]),
+		AuthFile:       env["REGISTRY_AUTH_FILE"],
 	}
 }

@@ -59,6 +59,9 @@ type Request struct {
 	// KeepPin: a pin is replaced by Update only. NoPull: where the registry does
 	// not answer, podman is not asked to pull instead.
 	KeepPin, NoPull bool
+	// Demands is what the user's policy.json demands of a reference: "" where it accepts
+	// anything (see registry.Demands). It asks nobody. Nil demands nothing.
+	Demands func(image.Reference) (digest.Digest, error)
 	// CacheDir and StateDir are ai-sandbox's own.
 	CacheDir, StateDir string
 }

@@ -31,15 +31,18 @@ const (
 
 // inputs are what the recipes are made of, as far as it is not in the request.
 type inputs struct {
-	base     image.Reference
-	pin      baseRecord // zero when UNPINNED
-	packages string
-	node     image.Node // its checksum may not be known
-	lock     *image.Lock
+	base image.Reference
+	pin  baseRecord // zero when UNPINNED
+	// demands is what policy.json demands of the base (Request.Demands).
+	demands    digest.Digest
+	demandsErr error
+	packages   string
+	node       image.Node // its checksum may not be known
+	lock       *image.Lock
 }
 
 func (a baseRecord) same(b baseRecord) bool {
-	return a.Digest == b.Digest && a.Resolved.Equal(b.Resolved)
+	return a.Digest == b.Digest && a.Resolved.Equal(b.Resolved) && a.Checked == b.Checked
 }
 
 // inputs reads what is remembered.
@@ -53,8 +56,11 @@ func (r Request) inputs() (inputs, error) {
 	if in.base, err = image.ParseReference(ref); err != nil {
 		return inputs{}, err
 	}
+	r.demand(&in)
 	if in.base.Digest != "" {
-		in.pin.Digest = in.base.Digest
+		if in.pin, err = r.fixedPin(in); err != nil {
+			return inputs{}, err
+		}
 	} else if in.pin, err = r.recordedBase(in.base); err != nil {
 		return inputs{}, err
 	}
@@ -101,6 +107,8 @@ func (r Request) learn(ctx context.Context, in inputs) (inputs, error) {
 // due tells whether the registry has to be asked before the inputs are stood on.
 func (r Request) due(in inputs, now time.Time) bool {
 	switch {
+	case in.unchecked():
+		return true
 	case in.base.Digest != "":
 		return false
 	case in.pin.Digest == "":
@@ -145,8 +153,13 @@ func (r Request) refresh(ctx context.Context, b Builder, o Options) (Plan, error
 	}
 	// Where the record is a new one, another process has just done it.
 	if in.pin.same(before.pin) {
-		if in, err = r.ask(ctx, b, o, in, built); err != nil {
+		if in, err = r.check(ctx, b, o, in); err != nil {
 			return Plan{}, err
+		}
+		if r.due(in, time.Now()) {
+			if in, err = r.ask(ctx, b, o, in, built); err != nil {
+				return Plan{}, err
+			}
 		}
 	}
 	if in, err = r.learn(ctx, in); err != nil {
@@ -165,7 +178,7 @@ func (r Request) refresh(ctx context.Context, b Builder, o Options) (Plan, error
 
 // recordPin remembers the pin that a plan stands on.
 func (r Request) recordPin(p Plan) error {
-	if p.in.base.Digest != "" || p.in.pin.Digest == "" {
+	if p.in.base.Digest != "" && p.in.pin.Checked == "" || p.in.pin.Digest == "" {
 		return nil
 	}
 	recorded, err := r.recordedBase(p.in.base)
@@ -180,7 +193,7 @@ func (r Request) recordPin(p Plan) error {
 // there are images, so nobody has to wait for long.
 func (r Request) ask(ctx context.Context, b Builder, o Options, in inputs, built bool) (inputs, error) {
 	tried := r.baseFile(in.base, ".tried")
-	if built && !o.Asked && !o.Rebuild && r.TTLDays != 0 {
+	if built && !o.Asked && !o.Rebuild && r.TTLDays != 0 && (in.pin.Digest != "" || in.demands == "") {
 		if info, err := os.Stat(tried); err == nil && time.Since(info.ModTime()) < askAgain && time.Since(info.ModTime()) >= 0 {
 			if in.pin.Digest == "" {
 				o.Say("the base image is %s: no digest of %s is known", image.Unpinned, in.base)
@@ -189,12 +202,20 @@ func (r Request) ask(ctx context.Context, b Builder, o Options, in inputs, built
 		}
 	}
 	d, err := r.resolve(ctx, b, o, in.base, built && !o.Asked)
+	var refused *image.RefusedError
 	switch {
 	case ctx.Err() != nil:
 		return in, context.Cause(ctx)
+	case errors.As(err, &refused) && built && !o.Asked && !o.Rebuild && in.pin.Digest != "":
+		o.Say("%s stays as pinned on %s: %v", in.base, in.pin.Resolved.Format(time.DateOnly), err)
+		return in, os.WriteFile(tried, nil, 0o600)
+	case errors.As(err, &refused):
+		return in, err
 	case err != nil && in.pin.Digest != "":
 		o.Say("%s stays as pinned on %s: no registry says what it is today (%v)", in.base, in.pin.Resolved.Format(time.DateOnly), err)
 		return in, os.WriteFile(tried, nil, 0o600)
+	case err != nil && in.demands != "":
+		return in, in.unsigned(err)
 	case err != nil:
 		o.Say("the base image is %s: no digest of %s is known (%v)", image.Unpinned, in.base, err)
 		return in, os.WriteFile(tried, nil, 0o600)
@@ -212,7 +233,7 @@ func (r Request) pinned(o Options, in inputs, d digest.Digest, now time.Time) (i
 		return in, err
 	}
 	old := in.pin.Digest
-	in.pin = baseRecord{Ref: in.base.String(), Digest: d, Resolved: now.UTC().Truncate(time.Second)}
+	in.pin = in.newPin(d, now)
 	if old == "" || old == d {
 		if err := r.recordBase(in.base, in.pin); err != nil {
 			return in, err
@@ -243,7 +264,9 @@ func (r Request) resolve(ctx context.Context, b Builder, o Options, base image.R
 		d, err = o.Resolve(asking, base)
 		done()
 	}
-	if err == nil || ctx.Err() != nil || r.NoPull {
+	// What was refused once is not asked for by another way.
+	var refused *image.RefusedError
+	if err == nil || ctx.Err() != nil || r.NoPull || errors.As(err, &refused) {
 		return d, err
 	}
 	pulling, done := limit(pullTime)

@@ -24,6 +24,9 @@ type baseRecord struct {
 	Ref      string        `json:"ref"`
 	Digest   digest.Digest `json:"digest"`
 	Resolved time.Time     `json:"resolved"`
+	// Checked is what policy.json demanded of it when its signature was checked
+	// (Request.Demands).
+	Checked digest.Digest `json:"checked,omitempty"`
 }
 
 // A packagesRecord says when the Debian packages on a base were last asked for anew.
@@ -216,12 +219,16 @@ func readRecord(path string, into any) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("read record: %w", err)
 	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
+	if err := decodeRecord(b, into); err != nil {
 		return false, damaged(path)
 	}
 	return true, nil
+}
+
+func decodeRecord(b []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	return d.Decode(into)
 }
 
 // writeRecord gives the file its name when it is whole and on disk.

@@ -202,6 +202,10 @@ func (r Request) today(ctx context.Context, b Builder, o Options, in inputs, out
 	next := in
 	if in.base.Digest != "" {
 		out.note("the base stays: %s names its digest", in.base)
+		var err error
+		if next, err = r.check(ctx, b, o, in); err != nil {
+			return in, nodeRecord{}, err
+		}
 	} else {
 		d, err := r.resolve(ctx, b, o, in.base, false)
 		if ctx.Err() != nil {
@@ -213,7 +217,7 @@ func (r Request) today(ctx context.Context, b Builder, o Options, in inputs, out
 		if _, err := in.base.Pin(d); err != nil {
 			return in, nodeRecord{}, err
 		}
-		next.pin = baseRecord{Ref: in.base.String(), Digest: d, Resolved: time.Now().UTC().Truncate(time.Second)}
+		next.pin = in.newPin(d, time.Now())
 	}
 	if r.NodeVersion != "" {
 		out.note("node stays at %s: node_version names it", in.node.Version)
