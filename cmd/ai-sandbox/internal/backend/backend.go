@@ -28,6 +28,16 @@ const (
 // ErrNotExist is returned for a container or volume that is not there.
 var ErrNotExist = errors.New("does not exist")
 
+// ErrInUse is returned for a home that is not removed, since a container refers to it.
+var ErrInUse = errors.New("is in use by a container")
+
+// A Home is one that was found on the machine.
+type Home struct {
+	Name string
+	// InUse: a container refers to it, whoever made that.
+	InUse bool
+}
+
 // A Sandbox is what to start: the policy, and what only this start knows.
 type Sandbox struct {
 	Name    string // aisb-<session id>
@@ -136,9 +146,11 @@ type Backend interface {
 	// Remove ends and removes a container at once; one that is not there is
 	// no error.
 	Remove(ctx context.Context, id string) error
+	// RemoveVolume removes a home; one that is not there is no error, and one that
+	// a container refers to is ErrInUse.
 	RemoveVolume(ctx context.Context, name string) error
-	// Homes are the names of all homes of ours.
-	Homes(ctx context.Context) ([]string, error)
+	// Homes are all homes of ours.
+	Homes(ctx context.Context) ([]Home, error)
 	// List finds every container of ours.
 	List(ctx context.Context) ([]Leftover, error)
 }

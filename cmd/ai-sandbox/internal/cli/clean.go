@@ -3,23 +3,41 @@
 package cli
 
 import (
+	"fmt"
+	"path"
 	"slices"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
 )
 
 var cleanVerb = &verb{
-	name:     "clean",
-	about:    "Remove what ended runs have left behind. Running ones and homes stay.",
-	use:      config.UseDoctor,
-	flags:    []ownFlag{{name: "volumes", usage: "remove the homes of all projects as well, but those in use"}},
-	examples: []string{"ai-sandbox clean", "ai-sandbox clean --volumes"},
+	name:  "clean",
+	about: "Remove what nobody owns any more. What runs, is kept or is in doubt stays.",
+	use:   config.UseDoctor,
+	flags: []ownFlag{
+		{name: "all", usage: "end what runs as well: sessions, sandboxes and named gates; asks on a terminal first"},
+		{name: "yes", usage: "do not ask"},
+		{name: "volumes", arg: "GLOB", bare: "*", usage: "remove the homes of all projects, or those whose name matches GLOB, but for those in use"},
+		{name: "dry-run", usage: "only say what would be removed"},
+	},
+	examples: []string{"ai-sandbox clean", "ai-sandbox clean --dry-run --all", "ai-sandbox clean --volumes=aisb-home-shop-*"},
 	exit:     usualExit,
 	action: func(a *app, inv Invocation, flagLayer []config.Item) error {
 		s, err := a.prepare(flagLayer, forVerb)
 		if err != nil {
 			return err
 		}
-		return a.engine.Clean(a.ctx, s.Machine, slices.Contains(inv.Own, "volumes"))
+		on := func(name string) bool { return slices.Contains(inv.Own, name) }
+		r := CleanRequest{Machine: s.Machine, All: on("all"), DryRun: on("dry-run"), Homes: inv.Values["volumes"]}
+		if _, err := path.Match(r.Homes, ""); err != nil {
+			return &errUsage{text: fmt.Sprintf("--volumes %s is not a pattern; write it as aisb-home-shop-*", quote(r.Homes)), verb: true}
+		}
+		r.Confirm = func(running int) error {
+			if on("yes") {
+				return nil
+			}
+			return a.confirm(fmt.Sprintf("end %d that run? Write yes: ", running), "nothing was removed", "look at what runs with ai-sandbox clean --all --dry-run, then: ai-sandbox clean --all --yes")
+		}
+		return a.engine.Clean(a.ctx, r)
 	},
 }

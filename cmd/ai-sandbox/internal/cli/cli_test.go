@@ -85,7 +85,13 @@ func newStage(t testing.TB) *stage {
 			s.called = append(s.called, fmt.Sprint("inspect ", what, offline))
 			return Inspection{}, nil
 		},
-		Clean: func(context.Context, Machine, bool) error { s.called = append(s.called, "clean"); return nil },
+		Clean: func(_ context.Context, r CleanRequest) error {
+			s.called = append(s.called, fmt.Sprint("clean ", r.All, r.DryRun, r.Homes))
+			if r.All {
+				return r.Confirm(2)
+			}
+			return nil
+		},
 		GateUp: func(_ context.Context, _ BuildRequest, name string, n policy.Net) error {
 			s.called = append(s.called, fmt.Sprint("up ", name, n.Allow, n.AllowPrivate))
 			return nil
@@ -431,7 +437,9 @@ func TestVerbs(t *testing.T) {
 		{[]string{"build", "--rebuild"}, "build true"},
 		{[]string{"update", "--base-ttl-days", "3"}, "update false3falsefalse"},
 		{[]string{"inspect", "--offline", "0123456789ab"}, "inspect 0123456789abtrue"},
-		{[]string{"clean"}, "clean"},
+		{[]string{"clean"}, "clean falsefalse"},
+		{[]string{"clean", "--volumes", "--dry-run"}, "clean falsetrue*"},
+		{[]string{"clean", "--all", "--yes", "--volumes=aisb-home-a*"}, "clean truefalseaisb-home-a*"},
 		{[]string{"gate", "up", "work", "--allow", "b.example.com", "--allow", "a.example.com", "--allow-private", "127.0.0.1:1"}, "up work[a.example.com b.example.com] [127.0.0.1:1]"},
 		{[]string{"gate", "down", "work"}, "down work"},
 		{[]string{"gate", "ls"}, "ls"},

@@ -40,8 +40,8 @@ type Engine struct {
 	Update func(ctx context.Context, r BuildRequest, check bool) (imagebuild.Outcome, error)
 	// Inspect asks the machine of an image or a session; "" is what runs stand on.
 	Inspect func(ctx context.Context, r BuildRequest, what string, offline bool) (Inspection, error)
-	// Clean reaps; with homes, it removes those of all projects, too.
-	Clean func(ctx context.Context, m Machine, homes bool) error
+	// Clean removes what nobody owns any more, and what else it is asked to.
+	Clean func(ctx context.Context, r CleanRequest) error
 	// GateUp starts a named gate with the lists of net.
 	GateUp   func(ctx context.Context, r BuildRequest, name string, net policy.Net) error
 	GateDown func(ctx context.Context, m Machine, name string) error
@@ -86,6 +86,18 @@ type Machine struct {
 	Hide func(string) string
 	// HideIn is Hide for a stream that is kept.
 	HideIn func(io.Writer) io.WriteCloser
+}
+
+// A CleanRequest says what is to be removed beside what nobody owns any more.
+type CleanRequest struct {
+	Machine
+	// All ends what runs, after Confirm has been asked about how much that is.
+	All     bool
+	Confirm func(running int) error
+	// Homes is a pattern (path.Match) for names of homes; "" is none.
+	Homes string
+	// DryRun only says what would be removed.
+	DryRun bool
 }
 
 // An ImageRequest is what the user says about the images.

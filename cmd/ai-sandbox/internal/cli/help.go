@@ -57,6 +57,17 @@ func item(b *strings.Builder, term, text string, column int) {
 
 func section(b *strings.Builder, title string) { b.WriteString("\n" + title + "\n") }
 
+// term is a flag as the help writes it.
+func (f ownFlag) term() string {
+	switch {
+	case f.arg == "":
+		return "--" + f.name
+	case f.bare != "":
+		return "--" + f.name + "[=" + f.arg + "]"
+	}
+	return "--" + f.name + " " + f.arg
+}
+
 // optionHelp lists the options of a verb by topic.
 func optionHelp(b *strings.Builder, use config.Use, own []ownFlag) {
 	var topics []string
@@ -68,7 +79,7 @@ func optionHelp(b *strings.Builder, use config.Use, own []ownFlag) {
 	if len(own) > 0 {
 		section(b, "Flags")
 		for _, f := range own {
-			item(b, strings.TrimRight("--"+f.name+" "+f.arg, " "), f.usage, 26)
+			item(b, f.term(), f.usage, 26)
 		}
 	}
 	for _, topic := range topics {

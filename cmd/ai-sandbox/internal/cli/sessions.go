@@ -120,7 +120,7 @@ func retention(s config.Settings) (r trace.Retention, err error) {
 	if items := s["sessions_size"]; len(items) > 0 {
 		r.Size, err = policy.ParseSize("sessions_size", items[0].Value, leastSize, "one session may take that")
 		if err != nil {
-			return r, &config.Error{Origin: items[0].Origin, Text: err.Error()}
+			return r, fmt.Errorf("%w (from %s)", err, items[0].Origin)
 		}
 	}
 	return r, nil

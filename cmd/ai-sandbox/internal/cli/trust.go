@@ -82,7 +82,7 @@ func (a *app) trust(facts host.Facts, yes bool) error {
 	}
 	fmt.Fprintln(a.Out)
 	if !yes {
-		if err := a.confirm("Trust this? A run in this project then obeys it. Write yes: "); err != nil {
+		if err := a.confirm("Trust this? A run in this project then obeys it. Write yes: ", "nothing was trusted", "look at the settings above, then: ai-sandbox trust --yes"); err != nil {
 			return err
 		}
 	}
@@ -110,11 +110,12 @@ func (a *app) revoke(facts host.Facts) error {
 	return nil
 }
 
-// confirm asks the user on the terminal.
-func (a *app) confirm(question string) error {
+// confirm asks the user on the terminal. Without a yes, nothing is what comes of it,
+// and instead is what to do where there is nobody to ask.
+func (a *app) confirm(question, nothing, instead string) error {
 	out, ok := a.Out.(*os.File)
 	if !ok || a.In == nil || !term.IsTerminal(int(a.In.Fd())) || !term.IsTerminal(int(out.Fd())) {
-		return errors.New("there is no terminal to ask on, so nothing was trusted; look at the settings above, then: ai-sandbox trust --yes")
+		return errors.New("there is no terminal to ask on, so " + nothing + "; " + instead)
 	}
 	// What a sandboxed command made the terminal say (as an answer to a query) is
 	// not what the user types.
@@ -127,7 +128,7 @@ func (a *app) confirm(question string) error {
 		return fmt.Errorf("read the answer: %w", err)
 	}
 	if strings.TrimSpace(answer) != "yes" {
-		return errors.New("the answer was not yes, so nothing was trusted")
+		return errors.New("the answer was not yes, so " + nothing)
 	}
 	return nil
 }

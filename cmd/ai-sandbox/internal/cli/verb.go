@@ -31,8 +31,8 @@ type verb struct {
 }
 
 // An ownFlag is a flag that only one verb has and no file sets: a switch, unless
-// arg names its value.
-type ownFlag struct{ name, usage, arg string }
+// arg names its value. With bare, that is the value of one that stands alone.
+type ownFlag struct{ name, usage, arg, bare string }
 
 var usualExit = [][2]string{{"0", "done"}, {"1", "ai-sandbox failed"}, {"2", "the command line makes no sense"}}
 
@@ -70,7 +70,7 @@ func (v *verb) specs() []flagSpec {
 	out := flagSpecs(v.use)
 	for _, f := range v.flags {
 		if f.arg != "" {
-			out = append(out, flagSpec{name: f.name})
+			out = append(out, flagSpec{name: f.name, bare: f.bare})
 		} else {
 			out = append(out, flagSpec{name: f.name, kind: config.Bool, bare: "true"})
 		}

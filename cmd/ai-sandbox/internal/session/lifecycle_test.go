@@ -177,8 +177,8 @@ func TestKeep(t *testing.T) {
 	if _, err := e.m.Traces().Prune(trace.Retention{Size: 1}, e.m.known); err != nil {
 		t.Error(err)
 	}
-	if n, list, err := e.m.RemoveHomes(context.Background(), e.be); err != nil || n != 0 || len(list) != 1 {
-		t.Errorf("homes: %d removed, %q stay, %v", n, list, err)
+	if items, err := e.m.Cleanable(context.Background(), e.be, CleanRequest{All: true, Homes: "*"}); err != nil || len(items) != 2 || !items[0].Stays() || !items[1].Stays() {
+		t.Errorf("cleaned: %+v, %v", items, err)
 	}
 	kept("after the reaping")
 	if entries, err := os.ReadDir(e.m.RuntimeDir); err != nil || len(entries) > 0 {
@@ -189,7 +189,7 @@ func TestKeep(t *testing.T) {
 	}
 	e.clean(t)
 	if homes, err := e.be.Homes(context.Background()); err != nil || len(homes) > 0 {
-		t.Errorf("homes left: %q, %v", homes, err)
+		t.Errorf("homes left: %v, %v", homes, err)
 	}
 }
 
@@ -235,7 +235,7 @@ func TestKilledIsKept(t *testing.T) {
 		t.Errorf("%+v; left are %q; %v", s, e.be.Left(), err)
 	}
 	if homes, err := e.be.Homes(context.Background()); err != nil || len(homes) != 1 {
-		t.Errorf("homes %q, %v", homes, err)
+		t.Errorf("homes %v, %v", homes, err)
 	}
 }
 

@@ -242,26 +242,12 @@ func (m *Manager) Reap(ctx context.Context, be backend.Backend) (removed int, do
 	records, err := m.Store.List()
 	errs := []error{err}
 	for _, r := range records {
-		if r.Runtime != be.Capabilities().Runtime {
+		if r.Runtime != be.Capabilities().Runtime || r.Kept {
 			continue
 		}
 		switch m.Store.Liveness(r) {
 		case store.Gone:
-			gone := true
-			var err error
-			switch {
-			case r.Kept:
-				continue
-			case r.Kind == store.KindSandbox:
-				gone, err = m.reapSandbox(ctx, be, r.ID)
-			case r.Keep:
-				err = m.reapKept(ctx, be, r)
-			default:
-				err = m.remove(ctx, be, r)
-			}
-			if err == nil && gone {
-				err = m.Traces().Append(r.ID, trace.Event{Event: trace.Reaped})
-			}
+			gone, err := m.reap(ctx, be, r)
 			if err != nil {
 				errs = append(errs, err)
 				continue
@@ -276,39 +262,22 @@ func (m *Manager) Reap(ctx context.Context, be backend.Backend) (removed int, do
 	return removed, doubt, errors.Join(errs...)
 }
 
-// RemoveHomes removes every home on be's runtime but those that a session uses,
-// or may use; these are named.
-func (m *Manager) RemoveHomes(ctx context.Context, be backend.Backend) (removed int, kept []string, err error) {
-	records, err := m.Store.List()
-	if err != nil {
-		return 0, nil, err
+// reap removes what is left of one whose owner is gone. gone is false where there was
+// nothing to remove, or somebody else does it.
+func (m *Manager) reap(ctx context.Context, be backend.Backend, r store.Record) (gone bool, err error) {
+	gone = true
+	switch {
+	case r.Kind == store.KindSandbox:
+		gone, err = m.reapSandbox(ctx, be, r.ID)
+	case r.Keep:
+		err = m.reapKept(ctx, be, r)
+	default:
+		err = m.remove(ctx, be, r)
 	}
-	used := map[string]bool{}
-	for _, r := range records {
-		if r.Runtime == be.Capabilities().Runtime && (r.Kept || m.Store.Liveness(r) != store.Gone) {
-			used[r.Home] = true
-			for _, v := range r.Volumes {
-				used[v] = true
-			}
-		}
+	if err != nil || !gone {
+		return false, err
 	}
-	homes, err := be.Homes(ctx)
-	if err != nil {
-		return 0, nil, err
-	}
-	var errs []error
-	for _, h := range homes {
-		if used[h] {
-			kept = append(kept, h)
-			continue
-		}
-		if err := be.RemoveVolume(ctx, h); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		removed++
-	}
-	return removed, kept, errors.Join(errs...)
+	return true, m.Traces().Append(r.ID, trace.Event{Event: trace.Reaped})
 }
 
 // reapLater reaps beside a start, and never ends it: what it can't remove now

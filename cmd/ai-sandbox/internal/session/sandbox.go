@@ -606,30 +606,14 @@ func (m *Manager) reapSandbox(ctx context.Context, be backend.Backend, id string
 	return true, m.Store.Put(s.rec)
 }
 
-// Forget takes away the records of sandboxes that have ended and worked in a
-// project, or were never ready. Those with a workspace of their own stay and are
-// told: only Down removes what may be somebody's results.
-func (m *Manager) Forget(ctx context.Context) (removed int, kept []store.Record, err error) {
-	all, err := m.Store.List()
-	errs := []error{err}
-	for _, r := range all {
-		if r.Kind != store.KindSandbox || left(r) || m.Store.Liveness(r) != store.Gone {
-			continue
-		}
-		if r.Ready && r.Workspace != nil && r.Workspace.Own {
-			kept = append(kept, r)
-			continue
-		}
-		unlock, err := m.lockSandbox(ctx, r.ID)
-		if err == nil {
-			err = m.forget(r, emptyWorkspace)
-			unlock()
-		}
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		removed++
+// forgetEnded takes away the record of a sandbox that has ended and worked in a
+// project, or was never ready. Only Down removes a workspace of its own, which may
+// have somebody's results.
+func (m *Manager) forgetEnded(ctx context.Context, r store.Record) error {
+	unlock, err := m.lockSandbox(ctx, r.ID)
+	if err != nil {
+		return err
 	}
-	return removed, kept, errors.Join(errs...)
+	defer unlock()
+	return m.forget(r, emptyWorkspace)
 }

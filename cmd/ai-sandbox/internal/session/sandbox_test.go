@@ -287,6 +287,21 @@ func within20(t *testing.T) context.Context {
 // backendOf gives a backend that has nothing: that of a later process.
 func backendOf(context.Context, string) (backend.Backend, error) { return fake.New(nil), nil }
 
+// clean does what the verb does, and tells what was removed and what was only named.
+func (s *stage) clean(t *testing.T) (removed, stay int, err error) {
+	t.Helper()
+	items, err := s.m.Cleanable(within20(t), fake.New(nil), CleanRequest{})
+	for _, i := range items {
+		if i.Stays() {
+			stay++
+			continue
+		}
+		_, derr := i.Do(within20(t))
+		removed, err = removed+1, errors.Join(err, derr)
+	}
+	return removed, stay, err
+}
+
 // gone fails when anything of a sandbox is left.
 func (s *stage) gone(t *testing.T) {
 	t.Helper()
@@ -414,7 +429,7 @@ func TestSandboxInProject(t *testing.T) {
 		if h.WorkspaceDir != s.Project || h.WorkspaceOwned {
 			t.Fatalf("handle %+v", h)
 		}
-		if removed, _, err := s.m.Forget(within20(t)); removed != 0 || err != nil {
+		if removed, _, err := s.clean(t); removed != 0 || err != nil {
 			t.Errorf("a living sandbox is forgotten: %d, %v", removed, err)
 		}
 		if end == "down" {
@@ -440,7 +455,7 @@ func TestSandboxInProject(t *testing.T) {
 			if _, err := s.m.WaitReady(within20(t), h.SandboxID); !errors.As(err, &ended) {
 				t.Errorf("ready: %v", err)
 			}
-			if removed, kept, err := s.m.Forget(within20(t)); removed != 1 || len(kept) != 0 || err != nil {
+			if removed, kept, err := s.clean(t); removed != 1 || kept != 0 || err != nil {
 				t.Errorf("forgotten: %d, %v, %v", removed, kept, err)
 			}
 		}
@@ -499,7 +514,7 @@ func TestSupervisorKilled(t *testing.T) {
 	if n, _, err := s.m.Reap(within20(t), fake.New(nil)); n != 0 || err != nil {
 		t.Errorf("reaped again %d, %v", n, err)
 	}
-	if n, kept, err := s.m.Forget(within20(t)); n != 0 || len(kept) != 1 || err != nil {
+	if n, kept, err := s.clean(t); n != 0 || kept != 1 || err != nil {
 		t.Errorf("forgotten %d, %v, %v", n, kept, err)
 	}
 	if _, err := os.Stat(result); err != nil {

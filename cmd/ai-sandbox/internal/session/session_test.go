@@ -56,17 +56,19 @@ type env struct {
 	be      *fake.Backend
 	said    []string
 	signals chan os.Signal
+	records string
 	project string
 	id      spec.Bind // the project's
 }
 
 func newEnv(t *testing.T, g fake.Guest) *env {
 	t.Helper()
-	st, err := store.Open(filepath.Join(t.TempDir(), "records"))
+	records := filepath.Join(t.TempDir(), "records")
+	st, err := store.Open(records)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &env{be: fake.New(g), signals: make(chan os.Signal, 4), project: t.TempDir()}
+	e := &env{be: fake.New(g), records: records, signals: make(chan os.Signal, 4), project: t.TempDir()}
 	id, err := identify(unix.AT_FDCWD, e.project)
 	if err != nil {
 		t.Fatal(err)

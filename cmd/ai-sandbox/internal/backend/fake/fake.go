@@ -35,6 +35,8 @@ type Backend struct {
 	// Fail makes the named call fail: "home", "create", "attach", "start",
 	// "verify", "gate".
 	Fail map[string]error
+	// InUse is a home that a container of somebody else's refers to.
+	InUse string
 	// GateGuest is called when a gate was started; its return ends the gate.
 	GateGuest func()
 
@@ -332,16 +334,23 @@ func (b *Backend) Remove(_ context.Context, id string) error {
 }
 
 // Homes implements backend.Backend.
-func (b *Backend) Homes(context.Context) ([]string, error) {
+func (b *Backend) Homes(context.Context) ([]backend.Home, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.Sorted(maps.Keys(b.volumes)), nil
+	var out []backend.Home
+	for _, name := range slices.Sorted(maps.Keys(b.volumes)) {
+		out = append(out, backend.Home{Name: name, InUse: name == b.InUse})
+	}
+	return out, nil
 }
 
 // RemoveVolume implements backend.Backend.
 func (b *Backend) RemoveVolume(_ context.Context, name string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if name == b.InUse {
+		return backend.ErrInUse
+	}
 	delete(b.volumes, name)
 	return nil
 }

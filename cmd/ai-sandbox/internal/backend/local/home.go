@@ -88,7 +88,7 @@ func (b *Backend) EnsureHome(_ context.Context, name, session string, labels map
 }
 
 // Homes implements backend.Backend: those that have labels of ours.
-func (b *Backend) Homes(context.Context) ([]string, error) {
+func (b *Backend) Homes(context.Context) ([]backend.Home, error) {
 	root, err := b.openHomes()
 	if err != nil {
 		return nil, fmt.Errorf("list the homes: %w", err)
@@ -98,14 +98,14 @@ func (b *Backend) Homes(context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the homes: %w", err)
 	}
-	var out []string
+	var out []backend.Home
 	for _, e := range entries {
 		name, ok := strings.CutSuffix(e.Name(), labelsFile(""))
 		if !ok || checkHomeName(name) != nil {
 			continue
 		}
 		if _, err := readLabels(root, name); err == nil {
-			out = append(out, name)
+			out = append(out, backend.Home{Name: name})
 		}
 	}
 	return out, nil

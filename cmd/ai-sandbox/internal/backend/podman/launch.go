@@ -268,23 +268,33 @@ func (c *Client) removeOnce(ctx context.Context, id string) error {
 func (c *Client) RemoveVolume(ctx context.Context, name string) error {
 	conn, cancel := c.with(ctx)
 	defer cancel()
-	if err := translate(volumes.Remove(conn, name, nil)); err != nil && !errors.Is(err, backend.ErrNotExist) {
+	err := volumes.Remove(conn, name, nil)
+	if code, cerr := bindings.CheckResponseCode(err); err != nil && cerr == nil && code == http.StatusConflict {
+		err = fmt.Errorf("%w: %w", backend.ErrInUse, err)
+	} else {
+		err = translate(err)
+	}
+	if err != nil && !errors.Is(err, backend.ErrNotExist) {
 		return fmt.Errorf("remove the volume %s: %w", name, err)
 	}
 	return nil
 }
 
 // Homes implements backend.Backend.
-func (c *Client) Homes(ctx context.Context) ([]string, error) {
+func (c *Client) Homes(ctx context.Context) ([]backend.Home, error) {
 	conn, cancel := c.with(ctx)
 	defer cancel()
-	list, err := volumes.List(conn, new(volumes.ListOptions).WithFilters(map[string][]string{"label": {backend.LabelKind + "=home"}}))
-	if err != nil {
-		return nil, fmt.Errorf("list the home volumes: %w", translate(err))
-	}
-	var out []string
-	for _, v := range list {
-		out = append(out, v.Name)
+	var out []backend.Home
+	for _, dangling := range []string{"true", "false"} {
+		list, err := volumes.List(conn, new(volumes.ListOptions).WithFilters(map[string][]string{
+			"label": {backend.LabelKind + "=home"}, "dangling": {dangling},
+		}))
+		if err != nil {
+			return nil, fmt.Errorf("list the home volumes: %w", translate(err))
+		}
+		for _, v := range list {
+			out = append(out, backend.Home{Name: v.Name, InUse: dangling == "false"})
+		}
 	}
 	return out, nil
 }

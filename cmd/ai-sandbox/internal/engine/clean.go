@@ -1,0 +1,104 @@
+// Cleaning up.
+
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+	"ai-sandbox/cmd/ai-sandbox/internal/cli"
+	"ai-sandbox/cmd/ai-sandbox/internal/session"
+	"ai-sandbox/policy"
+)
+
+// temporaryFiles are the names of files that are written and then renamed.
+func temporaryFiles(mc cli.Machine) []string {
+	state := mc.Facts.Dirs.State
+	return []string{
+		filepath.Join(state, "tools.json.*"), filepath.Join(state, "homes", "*.new-*"), filepath.Join(state, "entrypoint", "new-*"),
+		filepath.Join(state, "trust", ".new-*"), filepath.Join(mc.Facts.Dirs.Runtime(), ".containers.conf-*"),
+		filepath.Join(state, ".tmp-*"), filepath.Join(state, "*", ".tmp-*"),
+		filepath.Join(mc.Facts.Dirs.Cache, ".tmp-*"), filepath.Join(mc.Facts.Dirs.Cache, "*", ".tmp-*"),
+	}
+}
+
+// clean removes on the local runtime, which needs nothing for it, and on podman's
+// where that is the chosen one.
+func (e *engine) clean(ctx context.Context, r cli.CleanRequest) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	m, err := manager(r.Machine)
+	if err != nil {
+		return err
+	}
+	runtimes := []backend.Backend{jail(r.Machine, "")}
+	if r.Runtime != policy.RuntimeLocal {
+		c, err := connect(ctx, r.Machine)
+		if err != nil {
+			return err
+		}
+		runtimes = append(runtimes, c)
+	}
+	var items []session.CleanItem
+	for _, be := range runtimes {
+		list, err := m.Cleanable(ctx, be, session.CleanRequest{All: r.All, Homes: r.Homes})
+		if err != nil {
+			return err
+		}
+		items = append(items, list...)
+	}
+	strays, err := m.Strays(temporaryFiles(r.Machine))
+	if err != nil {
+		return err
+	}
+	items = append(items, strays...)
+	running := 0
+	for _, i := range items {
+		if i.Running {
+			running++
+		}
+	}
+	if running > 0 && !r.DryRun {
+		for _, i := range items {
+			if i.Running {
+				m.Say("%s runs", i.What)
+			}
+		}
+		if err := r.Confirm(running); err != nil {
+			return err
+		}
+	}
+	removed := 0
+	var errs []error
+	for _, i := range items {
+		done := !i.Stays()
+		if done && r.DryRun {
+			fmt.Fprintf(r.Out, "would remove %s: %s\n", i.What, i.Why)
+			removed++
+			continue
+		}
+		if done {
+			if done, err = i.Do(ctx); err != nil {
+				errs = append(errs, fmt.Errorf("remove the %s: %w", i.What, err))
+				continue
+			}
+		}
+		if !done {
+			m.Say("%s stays: %s", i.What, i.Why)
+			continue
+		}
+		fmt.Fprintf(r.Out, "removed %s: %s\n", i.What, i.Why)
+		removed++
+	}
+	if r.DryRun {
+		fmt.Fprintf(r.Out, "would remove %d\n", removed)
+	} else {
+		fmt.Fprintf(r.Out, "removed %d\n", removed)
+	}
+	return errors.Join(errs...)
+}
