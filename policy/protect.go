@@ -49,8 +49,20 @@ type Tree struct {
 	// Obeyed are the hooks and files that git's configuration leads to; of these,
 	// Files are files.
 	Obeyed, Files []string
-	// Notes are about what that leads to and can't be held.
+	// Links are where protected paths lead that are links.
+	Links []Link
+	// Notes are about what is led to and can't be held.
 	Notes []string
+}
+
+// A Link is one step of where a protected path leads that is a symbolic link, lies
+// in one, or is a link in a protected directory.
+type Link struct {
+	// Path is what is protected, as --unprotect calls it.
+	Path string
+	// To is the path in the tree that it leads to: another link, or the end. Or it is
+	// "", and the end is elsewhere on the host.
+	To, Outside string
 }
 
 // A GitDir is the git directory that a worktree belongs to: it lies elsewhere.
@@ -74,21 +86,33 @@ var (
 	protectedInWorktree = []string{"config.worktree", "commondir", "gitdir"}
 )
 
-// ProtectedPaths are the protected paths of a project's tree.
-func ProtectedPaths(t Tree) []string {
+// ProtectedPaths are the protected paths of a project's tree, with where links lead.
+func ProtectedPaths(t Tree) []string { return t.withLinks(namedPaths(t)) }
+
+// ProtectedInGitDir are the protected paths of a worktree's git directory.
+func ProtectedInGitDir(g GitDir) []string { return g.withLinks(namedInGitDir(g)) }
+
+func (t Tree) withLinks(paths []string) []string {
+	for _, l := range t.Links {
+		if l.To != "" {
+			paths = append(paths, l.To)
+		}
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
+
+func namedPaths(t Tree) []string {
 	out := slices.Clone(protectedNames)
 	for _, r := range append([]string{".git"}, t.Repos...) {
 		out = append(out, inRepo(r)...)
 	}
 	out = append(out, inWorktrees(t.Worktrees)...)
 	out = append(out, t.Whole...)
-	out = append(out, t.Obeyed...)
-	slices.Sort(out)
-	return slices.Compact(out)
+	return append(out, t.Obeyed...)
 }
 
-// ProtectedInGitDir are the protected paths of a worktree's git directory.
-func ProtectedInGitDir(g GitDir) []string {
+func namedInGitDir(g GitDir) []string {
 	out := inRepo(".")
 	for _, r := range g.Repos {
 		out = append(out, inRepo(r)...)
@@ -97,9 +121,7 @@ func ProtectedInGitDir(g GitDir) []string {
 	out = append(out, "worktrees")
 	out = append(out, inWorktrees([]string{g.Own})...)
 	out = append(out, g.Whole...)
-	out = append(out, g.Obeyed...)
-	slices.Sort(out)
-	return slices.Compact(out)
+	return append(out, g.Obeyed...)
 }
 
 func inRepo(dir string) []string {
@@ -170,11 +192,15 @@ func protect(in Input, target string) (protection, error) {
 	}
 	f.Tree.Root = f.Project
 	var would protection
-	would.cover(f.Tree, target, ProtectedPaths(f.Tree), lift, "")
+	would.cover(f.Tree, target, namedPaths(f.Tree), lift, "")
 	for _, m := range would.mounts {
 		if m.Why == WhyProtected {
 			p.guarded = append(p.guarded, m.Source)
 		}
+	}
+	p.guarded = append(p.guarded, outside(f.Tree, lift)...)
+	if f.Git != nil {
+		p.guarded = append(p.guarded, outside(f.Git.Tree, lift)...)
 	}
 	if !in.ReadOnly {
 		p.mounts, p.unheld, p.notes = would.mounts, would.unheld, would.notes
@@ -198,7 +224,7 @@ func protect(in Input, target string) (protection, error) {
 		p.mounts = append(p.mounts, Mount{Kind: KindBind, Source: g.Root, Target: g.Root, ReadOnly: in.ReadOnly, Relabel: f.SELinux, Why: WhyGitDir})
 	}
 	if g := f.Git; g != nil && note == "" && !in.ReadOnly {
-		p.cover(g.Tree, g.Root, ProtectedInGitDir(*g), append(lift, lifted{path: ".git/" + g.Own, below: true}), ".git/")
+		p.cover(g.Tree, g.Root, namedInGitDir(*g), append(lift, lifted{path: ".git/" + g.Own, below: true}), ".git/")
 	}
 	if note != "" {
 		p.notes = append(p.notes, "GIT: "+note)
@@ -305,6 +331,22 @@ func checkLifts(paths []string, f Facts) ([]lifted, error) {
 	return out, nil
 }
 
+// outside are the host paths that links lead to, but for those that are given free.
+func outside(t Tree, lift []lifted) []string {
+	var out []string
+	for _, l := range t.Links {
+		if l.Outside != "" && !isFree(l.Path, lift) {
+			out = append(out, l.Outside)
+		}
+	}
+	return out
+}
+
+// isFree tells whether the user gave a protected path free.
+func isFree(name string, lift []lifted) bool {
+	return slices.ContainsFunc(lift, func(l lifted) bool { return !l.below && within(name, l.path) })
+}
+
 // within tells whether a relative path is dir or lies below it.
 func within(p, dir string) bool { return p == dir || dir == "." || strings.HasPrefix(p, dir+"/") }
 
@@ -314,8 +356,13 @@ func (p *protection) cover(t Tree, target string, paths []string, lift []lifted,
 	c := cover{protection: p, Tree: t, target: target, prefix: prefix, writable: map[string]bool{}}
 	want := map[string]bool{} // by path: read-only?
 	for _, name := range paths {
-		if !slices.ContainsFunc(lift, func(l lifted) bool { return !l.below && within(prefix+name, l.path) }) {
+		if !isFree(prefix+name, lift) {
 			want[name] = true
+		}
+	}
+	for _, l := range t.Links {
+		if l.To != "" && !isFree(l.Path, lift) && !isFree(prefix+l.To, lift) {
+			want[l.To] = true
 		}
 	}
 	for _, l := range lift {

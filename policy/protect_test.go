@@ -344,3 +344,61 @@ func TestReachedAgain(t *testing.T) {
 		t.Errorf("unprotected: %v", err)
 	}
 }
+
+// Where a protected path leads that is a link is protected like it, and given free
+// with it; where that is elsewhere, no other mount may make it writable.
+func TestProtectedThroughLinks(t *testing.T) {
+	linked := func(lift ...string) Input {
+		in := plain()
+		in.Unprotect = lift
+		in.Facts.Tree = Tree{Found: map[string]string{".git": FoundDir, ".git/hooks": FoundLink, "githooks": FoundDir, ".envrc": FoundLink, "cfg": FoundDir, "cfg/a": FoundLink, "cfg/envrc": FoundFile, ".claude": FoundLink, ".mcp.json": FoundLink},
+			Links: []Link{{Path: ".git/hooks", To: "githooks"}, {Path: ".envrc", To: "cfg/a"}, {Path: ".envrc", To: "cfg/envrc"}, {Path: ".mcp.json", To: "cfg/mcp"}, {Path: ".claude", Outside: "/home/dev/shared"}},
+			Files: []string{"cfg/mcp"}}
+		return in
+	}
+	for _, c := range []struct {
+		lift []string
+		want string
+	}{
+		{nil, "rw cfg, ro cfg/envrc, ro cfg/mcp (file), ro githooks"},
+		{[]string{".git/hooks"}, "rw cfg, ro cfg/envrc, ro cfg/mcp (file)"},
+		{[]string{"githooks"}, "rw cfg, ro cfg/envrc, ro cfg/mcp (file)"},
+		{[]string{".envrc", ".mcp.json"}, "ro githooks"},
+		{[]string{"cfg"}, "ro githooks"},
+	} {
+		p, err := Resolve(linked(c.lift...))
+		if err != nil {
+			t.Errorf("%q: %v", c.lift, err)
+			continue
+		}
+		got := slices.DeleteFunc(guards(p), func(s string) bool { return strings.Contains(s, " .") })
+		if got := strings.Join(got, ", "); got != c.want {
+			t.Errorf("%q: %s", c.lift, got)
+		}
+	}
+	p, err := Resolve(linked())
+	if err != nil || !slices.Contains(p.Unheld, p.Project+"/cfg/a") {
+		t.Errorf("a link on the way is not looked at: %q, %v", p.Unheld, err)
+	}
+	for source, want := range map[string]string{"/home/dev/shared": "leads to /home/dev/shared, which is protected in the project", "/home/dev/shared/x": "is protected in the project", "/home/dev/other": ""} {
+		for _, lift := range [][]string{nil, {".claude"}} {
+			in := linked(lift...)
+			in.Binds = []Mount{{Kind: KindBind, Source: source, Target: "/other", Why: "more"}}
+			_, err := Resolve(in)
+			if refused := want != "" && lift == nil; refused != (err != nil) || refused && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, %q: %v", source, lift, err)
+			}
+		}
+	}
+	// In the git directory of a worktree, and from the project into it.
+	in := worktree()
+	in.Facts.Git.Found["x"] = FoundFile
+	in.Facts.Git.Links = []Link{{Path: ".envrc", To: "x"}, {Path: ".git/hooks/pre-commit", Outside: "/home/dev/main/ci/check"}}
+	if p, err := Resolve(in); err != nil || !slices.Contains(guards(p), "ro /home/dev/main/.git/x") {
+		t.Errorf("%v, %v", guards(p), err)
+	}
+	in.Binds = []Mount{{Kind: KindBind, Source: "/home/dev/main/ci", Target: "/other", Why: "more"}}
+	if _, err := Resolve(in); err == nil || !strings.Contains(err.Error(), "leads to /home/dev/main/ci/check") {
+		t.Errorf("%v", err)
+	}
+}

@@ -24,3 +24,4 @@ func TestChangedFilesAreTold(t *testing.T)       { protected.Notices(t) }
 func TestNothingInAReadOnlyProject(t *testing.T) { protected.ReadOnly(t) }
 func TestWorktree(t *testing.T)                  { protected.Worktree(t, true) }
 func TestProtectedLinks(t *testing.T)            { protected.Links(t) }
+func TestThroughProtectedLinks(t *testing.T)     { protected.Through(t) }

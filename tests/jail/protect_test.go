@@ -25,3 +25,4 @@ func TestChangedFilesAreTold(t *testing.T)       { protected.Notices(t) }
 func TestNothingInAReadOnlyProject(t *testing.T) { protected.ReadOnly(t) }
 func TestWorktree(t *testing.T)                  { protected.Worktree(t, w.testHost && os.Getuid() != 0) }
 func TestProtectedLinks(t *testing.T)            { protected.Links(t) }
+func TestThroughProtectedLinks(t *testing.T)     { protected.Through(t) }

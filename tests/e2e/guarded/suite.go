@@ -557,6 +557,62 @@ git branch inside; echo branch $?; git config a.b c 2>&1; true`
 	}
 }
 
+// Through: what a protected path leads to that is a link can't be written, and links
+// in protected directories are no way around. What was shipped as a link in the
+// project can still be replaced, and that is told.
+func (s Suite) Through(t *testing.T) {
+	b := s.New(t)
+	if err := Fresh(b.Dir); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"cfg/envrc": "mine\n", "cfg/vscode/x": "{}", "githooks/x": "", "real/x": "", "ci/check": "", "free/x": ""} {
+		b.put(t, name, text)
+	}
+	if err := os.RemoveAll(filepath.Join(b.Dir, ".git/hooks")); err != nil {
+		t.Fatal(err)
+	}
+	for name, to := range map[string]string{".git/hooks": "../githooks", ".envrc": "cfg/link", "cfg/link": filepath.Join(b.Dir, "cfg/envrc"), ".vscode": "cfg/vscode", ".mcp.json": "cfg/none",
+		"hl": "real", "githooks/pre-push": "../ci/check", "control": "free"} {
+		if err := os.Symlink(to, filepath.Join(b.Dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Git(b.Dir, "config", "core.hooksPath", "hl"); err != nil {
+		t.Fatal(err)
+	}
+	before := b.tree(t)
+	const script = `
+for p in .git/hooks/pre-commit githooks/pre-commit .git/hooks/pre-push ci/check .envrc cfg/envrc .vscode/tasks.json cfg/vscode/tasks.json .mcp.json cfg/none hl/pre-commit real/pre-commit; do
+	{ echo evil >>$p; } 2>/dev/null
+done
+for d in cfg githooks ci real cfg/vscode; do mv -T $d moved 2>/dev/null; done; rm -rf moved
+echo x >control/planted; true`
+	_, errOut := b.ok(t, net("--", "sh", "-c", script)...)
+	if err := os.Remove(filepath.Join(b.Dir, "free/planted")); err != nil {
+		t.Errorf("the positive control: %v", err)
+	}
+	for _, d := range Differences(before, b.tree(t)) {
+		t.Error(d)
+	}
+	if strings.Contains(errOut, "changed in this run") {
+		t.Errorf("told without a change: %s", errOut)
+	}
+	// Given free, what the link leads to is free with it; and no other is.
+	_, errOut = b.ok(t, net("--unprotect", ".envrc", "--", "sh", "-c", script)...)
+	if text, err := os.ReadFile(filepath.Join(b.Dir, "cfg/envrc")); err != nil || !strings.Contains(string(text), "evil") {
+		t.Errorf("--unprotect .envrc: %q, %v, %s", text, err, errOut)
+	}
+	if b.exists("githooks/pre-commit") || b.exists("cfg/vscode/tasks.json") {
+		t.Errorf("--unprotect .envrc gave others free")
+	}
+	_, errOut = b.ok(t, net("--", "sh", "-c", "rm .vscode; ln -s free .vscode; rm cfg/link; ln -s ../free/x cfg/link")...)
+	for _, want := range []string{"NOT HELD: .vscode is a symbolic link", "NOT HELD: cfg/link is a symbolic link", "  .vscode (could not be held)", "  cfg/link (could not be held)"} {
+		if !strings.Contains(errOut, want) {
+			t.Errorf("not told: %s\n%s", want, errOut)
+		}
+	}
+}
+
 // Links: a protected path that is a link can't be held; it is said before, and told
 // when it was replaced. None is followed by the host.
 func (s Suite) Links(t *testing.T) {

@@ -10,14 +10,14 @@ import (
 )
 
 // look adds what the policy has to know of the project's protected paths.
-func look(in *policy.Input, unprotect []string) error {
+func look(in *policy.Input, home string, unprotect []string) error {
 	if in.NoCwd {
 		if len(unprotect) > 0 {
 			return errors.New("unprotect is about the project, and there is none with no_cwd; drop one of them")
 		}
 		return nil
 	}
-	p, err := protect.Look(in.Facts.Project, unprotect)
+	p, err := protect.Look(in.Facts.Project, home, unprotect)
 	in.Facts.Tree, in.Facts.Git, in.Facts.GitNote, in.Unprotect = p.Tree, p.Git, p.Note, unprotect
 	return err
 }

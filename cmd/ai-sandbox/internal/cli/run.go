@@ -138,7 +138,7 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 			errs = append(errs, fmt.Errorf("no_cwd (from %s) mounts no project, and %s was named as one; drop the directory, or use --no-cwd=false", s.settings["no_cwd"][0].Origin, quote(a.project)))
 		}
 	}
-	if err := look(&in, s.settings.Values("unprotect")); err != nil {
+	if err := look(&in, s.Facts.Home, s.settings.Values("unprotect")); err != nil {
 		errs = append(errs, err)
 	}
 	if in.GateName == "" || in.Runtime != policy.RuntimeLocal { // else it is refused below

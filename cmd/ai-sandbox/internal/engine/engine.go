@@ -312,6 +312,7 @@ func (e *engine) runSession(ctx context.Context, r cli.RunRequest, signals <-cha
 	req := session.Request{
 		Policy: r.Policy, Values: r.Values, Redact: r.Redact,
 		Project: spec.Bind{Target: r.Policy.Workdir, Dev: r.Facts.Project.Dev, Ino: r.Facts.Project.Ino},
+		Home:    r.Facts.Home,
 		Streams: backend.Streams{Stdin: r.In, Stdout: r.Out, Stderr: r.Err},
 		Signals: signals, Start: e.start, Keep: r.Keep,
 	}

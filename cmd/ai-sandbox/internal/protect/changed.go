@@ -133,7 +133,7 @@ func (h *Hold) Look() Findings {
 	for _, it := range h.items {
 		w.items[place{root: it.root, path: it.path}] = it
 	}
-	w.configured(h.roots)
+	w.configured(h.roots, h.home)
 	for _, c := range h.Differences() {
 		w.found(c.Path, c.What)
 	}
@@ -190,11 +190,11 @@ type walk struct {
 }
 
 // configured asks git's configuration as it is now where it leads.
-func (w *walk) configured(roots []*root) {
+func (w *walk) configured(roots []*root, home string) {
 	var p Project
 	for _, r := range roots {
 		if !r.git {
-			p, _ = Look(r.dir, nil) // what can't be looked at leads nowhere
+			p, _ = Look(r.dir, home, nil) // what can't be looked at leads nowhere
 		}
 	}
 	for _, r := range roots {

@@ -8,12 +8,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/user"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -170,6 +169,11 @@ func (r *reader) file(name, top, gitDir string, depth int) {
 		return
 	}
 	r.seen[name] = true
+	if _, end, err := follow(name); err == nil { // what it includes is relative to its name
+		if to, at := r.in(end); to != nil {
+			t, below = to, at
+		}
+	}
 	text, err := readUpTo(t.fd, below, maxConfig)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 		return
@@ -204,25 +208,48 @@ func (r *reader) file(name, top, gitDir string, depth int) {
 		default:
 			continue
 		}
-		to := s.value
-		if rest, ok := strings.CutPrefix(to, "~/"); ok {
-			home, err := os.UserHomeDir()
-			if err != nil {
-				continue
-			}
-			to = path.Join(home, rest)
-		}
-		if !filepath.IsAbs(to) {
+		to, err := r.pathname(s.value)
+		if err == nil && !filepath.IsAbs(to) {
 			if from == "" {
-				r.note("%s has %s %s, and it is not known where that begins", r.shown(name), s.key, policy.Quote(to))
-				continue
+				err = errBegins
 			}
 			to = path.Join(from, to)
+		}
+		if err != nil {
+			r.note("%s has %s %s, and %v", r.shown(name), s.key, policy.Quote(s.value), err)
+			continue
 		}
 		if at := r.obey(path.Clean(to), name, s.key != "hookspath"); at != "" && include {
 			r.file(at, top, gitDir, depth+1)
 		}
 	}
+}
+
+var errBegins = errors.New("it is not known where that begins")
+
+// pathname is the path that a value stands for (git-config(1), Values, pathname). An
+// optional one counts as if it were there.
+func (r *reader) pathname(value string) (string, error) {
+	value = strings.TrimPrefix(value, ":(optional)")
+	if strings.HasPrefix(value, "%(") {
+		return "", errBegins // as with git's own prefix
+	}
+	if !strings.HasPrefix(value, "~") {
+		return value, nil
+	}
+	name, rest, _ := strings.Cut(value[1:], "/")
+	home := r.trees[0].home
+	if name != "" {
+		u, err := user.Lookup(name)
+		if err != nil {
+			return "", errBegins
+		}
+		home = u.HomeDir
+	}
+	if home == "" {
+		return "", errBegins
+	}
+	return path.Join(home, rest), nil
 }
 
 func (r *reader) note(format string, args ...any) {
@@ -260,13 +287,11 @@ func (r *reader) obey(to, from string, file bool) string {
 			t, below = r.in(real)
 		}
 	}
-	roots := func(t *tree) bool { return t.Root == to }
-	if t == nil && !slices.ContainsFunc(r.trees, roots) {
+	if r.whole(t, to, below) {
+		r.note("%s leads to %s, which can't be read-only by itself: git obeys what the command leaves there", r.shown(from), policy.Quote(to))
 		return ""
 	}
-	hasRepo := t == nil || slices.ContainsFunc(slices.Concat(t.Repos, t.Worktrees), func(p string) bool { return p == below || strings.HasPrefix(p, below+"/") })
-	if hasRepo || !utf8.ValidString(below) || strings.ContainsFunc(below, unicode.IsControl) {
-		r.note("%s leads to %s, which can't be read-only by itself: git obeys what the command leaves there", r.shown(from), policy.Quote(to))
+	if t == nil {
 		return ""
 	}
 	t.Obeyed = append(t.Obeyed, below)

@@ -86,14 +86,15 @@ type root struct {
 type Hold struct {
 	roots []*root
 	items []*item
+	home  string // the user's
 	since time.Time
 	began bool
 }
 
 // Open opens what the policy protects. project is the identity of the project's
-// directory when the policy was decided. The caller closes it.
-func Open(p policy.Policy, project spec.Bind) (*Hold, error) {
-	h := &Hold{since: time.Now()}
+// directory when the policy was decided, and home the user's. The caller closes it.
+func Open(p policy.Policy, project spec.Bind, home string) (*Hold, error) {
+	h := &Hold{home: home, since: time.Now()}
 	for _, m := range p.Mounts {
 		var err error
 		switch m.Why {

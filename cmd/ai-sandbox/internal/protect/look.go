@@ -4,8 +4,8 @@
 // changed that tools on this machine run or obey.
 //
 // Whatever lies in the project may be an agent's. It is opened beneath the
-// project's directory, no link is followed, and nothing is read that is not a
-// file of a few bytes of git's.
+// project's directory, by a path without links, and nothing is read that is not a
+// file of a few bytes of git's. Where a link leads is asked and then judged.
 package protect
 
 import (
@@ -88,13 +88,15 @@ func OpenDir(dir, project string) (int, error) {
 type tree struct {
 	policy.Tree
 	fd int
+	// home is the user's, in the project's: what ~ stands for.
+	home string
 }
 
-// kind says what is at a path.
+// kind says what is at a path: nothing, where a link leads there.
 func (t *tree) kind(name string) (string, error) {
 	fd, err := openBeneath(t.fd, name, unix.O_PATH, 0)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-		return "", nil
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return "", nil // ELOOP: there is a link on the way
 	}
 	if err != nil {
 		return "", fmt.Errorf("look at %s in %s: %w", policy.Quote(name), policy.Quote(t.Root), err)
@@ -168,7 +170,7 @@ func (t *tree) shut(dir string) bool {
 	return err == nil && int(s.uid) != os.Geteuid() && errors.Is(unix.Faccessat(fd, ".", unix.W_OK, unix.AT_EACCESS), unix.EACCES)
 }
 
-// names lists a directory, and the directories in it, up to limit names.
+// names lists a directory, and the directories in it, and links, up to limit names.
 func (t *tree) names(dir string, limit int) (names, dirs []string, err error) {
 	fd, err := openBeneath(t.fd, dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -182,7 +184,7 @@ func (t *tree) names(dir string, limit int) (names, dirs []string, err error) {
 	}
 	for _, e := range entries {
 		names = append(names, e.Name())
-		if e.IsDir() {
+		if e.IsDir() || e.Type()&os.ModeSymlink != 0 {
 			dirs = append(dirs, e.Name())
 		}
 	}
@@ -198,7 +200,11 @@ func (t *tree) repo(dir string) error {
 		return err
 	}
 	worktrees := path.Join(dir, "worktrees")
-	if what, err := t.kind(worktrees); err != nil || what != policy.FoundDir {
+	what, err := t.kind(worktrees)
+	if what == policy.FoundLink {
+		t.Whole = append(t.Whole, worktrees)
+	}
+	if err != nil || what != policy.FoundDir {
 		return err
 	}
 	names, dirs, err := t.names(worktrees, maxNames)
@@ -263,6 +269,12 @@ func (t *tree) modules(dir string, budget *int) (repos []string, whole bool, err
 	}
 	for _, d := range dirs {
 		at := path.Join(dir, d)
+		if what, err := t.kind(at); err != nil {
+			return nil, false, err
+		} else if what == policy.FoundLink {
+			repos = append(repos, at) // where it leads, git finds one
+			continue
+		}
 		inner, _, err := t.names(at, maxNames)
 		if err != nil {
 			return nil, false, err
@@ -274,6 +286,11 @@ func (t *tree) modules(dir string, budget *int) (repos []string, whole bool, err
 				continue
 			}
 			next = path.Join(at, "modules")
+			if what, err := t.kind(next); err != nil {
+				return nil, false, err
+			} else if what != policy.FoundDir {
+				continue
+			}
 		}
 		below, whole, err := t.modules(next, budget)
 		if err != nil || !whole {
@@ -292,14 +309,14 @@ type Project struct {
 }
 
 // Look looks at the protected paths of a project, and at the paths of which the
-// user says that they need no protection.
-func Look(project string, unprotect []string) (Project, error) {
+// user says that they need no protection. home is the user's, or "".
+func Look(project, home string, unprotect []string) (Project, error) {
 	fd, err := openRoot(project)
 	if err != nil {
 		return Project{}, err
 	}
 	defer unix.Close(fd)
-	t := &tree{policy.Tree{Root: project, Found: map[string]string{}}, fd}
+	t := &tree{policy.Tree{Root: project, Found: map[string]string{}}, fd, home}
 	var out Project
 	dot, err := t.kind(".git")
 	if err != nil {
@@ -312,11 +329,17 @@ func Look(project string, unprotect []string) (Project, error) {
 			return out, err
 		}
 	}
+	git := ".git"
+	if dot == policy.FoundLink {
+		if git, dot, err = t.gitLink(); err != nil {
+			return out, err
+		}
+	}
 	switch dot {
 	case policy.FoundDir:
-		err = t.repo(".git")
+		err = t.repo(git)
 	case policy.FoundFile:
-		out.Git, out.Note, err = t.gitFile(unprotect)
+		out.Git, out.Note, err = t.gitFile(git, unprotect)
 	}
 	if err != nil {
 		return out, err
@@ -324,11 +347,54 @@ func Look(project string, unprotect []string) (Project, error) {
 	if out.Git == nil {
 		t.configured()
 	}
-	if err := t.find(append(policy.ProtectedPaths(t.Tree), local(unprotect)...)); err != nil {
+	paths := policy.ProtectedPaths(t.Tree)
+	if err := t.find(append(slices.Clone(paths), local(unprotect)...)); err != nil {
 		return out, err
 	}
+	if out.Git == nil {
+		err = links([]*tree{t}, paths)
+	} else {
+		err = t.linksWith(out.Git, paths)
+	}
 	out.Tree = t.Tree
-	return out, nil
+	return out, err
+}
+
+// linksWith follows the links of the project, and those of the git directory that it
+// is a worktree of.
+func (t *tree) linksWith(g *policy.GitDir, paths []string) error {
+	fd, err := openRoot(g.Root)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	c := &tree{g.Tree, fd, ""}
+	c.Worktrees = []string{g.Own} // it has to stay writable
+	err = links([]*tree{t, c}, paths, policy.ProtectedInGitDir(*g))
+	c.Worktrees = nil
+	g.Tree = c.Tree
+	return err
+}
+
+// gitLink follows a .git that is a link. What is elsewhere is not mounted, and git on
+// the host obeys it here.
+func (t *tree) gitLink() (name, what string, err error) {
+	_, end, err := follow(path.Join(t.Root, ".git"))
+	if err != nil {
+		return "", "", nil //nolint:nilerr // it leads nowhere, for git too
+	}
+	if below, ok := strings.CutPrefix(end, t.Root+"/"); ok {
+		what, err := t.kind(below)
+		return below, what, err
+	}
+	fd, err := openRoot(end)
+	if err != nil {
+		return "", "", nil //nolint:nilerr // nor is it a directory
+	}
+	defer unix.Close(fd)
+	r := reader{trees: []*tree{t, {policy.Tree{Root: end}, fd, ""}}, seen: map[string]bool{}}
+	r.repo(end, t.Root, "config", "config.worktree")
+	return "", "", nil
 }
 
 // configured adds where the configuration of the git directories in the project
@@ -372,10 +438,10 @@ func local(paths []string) []string {
 // it can be believed: to the project itself, or to a repository of which the
 // project is a worktree, and which says so too. The file may be an agent's; what
 // the repository has may not.
-func (t *tree) gitFile(unprotect []string) (g *policy.GitDir, note string, err error) {
-	text, err := readUpTo(t.fd, ".git", maxSmall)
+func (t *tree) gitFile(name string, unprotect []string) (g *policy.GitDir, note string, err error) {
+	text, err := readUpTo(t.fd, name, maxSmall)
 	if err != nil && !errors.Is(err, errTooLong) {
-		return nil, "", fmt.Errorf("read .git in %s: %w", policy.Quote(t.Root), err)
+		return nil, "", fmt.Errorf("read %s in %s: %w", policy.Quote(name), policy.Quote(t.Root), err)
 	}
 	to, ok := strings.CutPrefix(strings.TrimRight(text, "\r\n"), "gitdir: ")
 	if !ok || err != nil {
@@ -406,7 +472,7 @@ func (t *tree) gitFile(unprotect []string) (g *policy.GitDir, note string, err e
 			return no("it can't be opened")
 		}
 		defer unix.Close(fd)
-		r := reader{trees: []*tree{t, {policy.Tree{Root: own}, fd}}, seen: map[string]bool{}}
+		r := reader{trees: []*tree{t, {policy.Tree{Root: own}, fd, ""}}, seen: map[string]bool{}}
 		r.repo(own, t.Root, "config", "config.worktree")
 		return no("it is a submodule's; start ai-sandbox in the project that it is a part of")
 	case filepath.Base(filepath.Dir(own)) != "worktrees":
@@ -417,8 +483,8 @@ func (t *tree) gitFile(unprotect []string) (g *policy.GitDir, note string, err e
 		return no("it can't be opened")
 	}
 	defer unix.Close(fd)
-	c := &tree{policy.Tree{Root: common, Found: map[string]string{}}, fd}
-	name := path.Join("worktrees", filepath.Base(own))
+	c := &tree{policy.Tree{Root: common, Found: map[string]string{}}, fd, ""}
+	name = path.Join("worktrees", filepath.Base(own))
 	if why, err := c.isOwn(name, own, t.Root); why != "" || err != nil {
 		if err != nil {
 			why = err.Error()

@@ -3,6 +3,7 @@ package protect
 import (
 	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -74,7 +75,7 @@ func TestLook(t *testing.T) {
 		"links are not followed": {files: map[string]string{".git": "-> " + outside, ".vscode": "-> nowhere", ".idea": "-> " + outside},
 			found: map[string]string{".git": policy.FoundLink, ".vscode": policy.FoundLink, ".idea": policy.FoundLink}},
 		"nor below .git": {files: map[string]string{".git/HEAD": "", ".git/hooks": "-> " + outside, ".git/info": "-> " + outside, ".git/modules": "-> " + outside, ".git/worktrees": "-> " + outside},
-			found: map[string]string{".git": policy.FoundDir, ".git/hooks": policy.FoundLink, ".git/info": policy.FoundLink, ".git/modules": policy.FoundLink}, repos: ".git", whole: ".git/modules"},
+			found: map[string]string{".git": policy.FoundDir, ".git/hooks": policy.FoundLink, ".git/info": policy.FoundLink, ".git/modules": policy.FoundLink, ".git/worktrees": policy.FoundLink}, repos: ".git", whole: ".git/modules .git/worktrees"},
 		"no submodules yet": {files: map[string]string{".git/modules/lib/": ""},
 			found: map[string]string{".git": policy.FoundDir, ".git/modules": policy.FoundDir}, repos: ".git", whole: ".git/modules"},
 		"a worktree's submodules": {files: map[string]string{".git/modules/": "", ".git/worktrees/w/modules/a/HEAD": ""},
@@ -98,7 +99,7 @@ func TestLook(t *testing.T) {
 	} {
 		dir := real(t)
 		plant(t, dir, c.files)
-		p, err := Look(dir, c.unprotect)
+		p, err := Look(dir, "", c.unprotect)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -177,7 +178,7 @@ func TestLookAtWorktree(t *testing.T) {
 			}
 		}
 		plant(t, main, files)
-		p, err := Look(project, []string{".git/hooks/x"})
+		p, err := Look(project, "", []string{".git/hooks/x"})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -196,7 +197,7 @@ func project(t *testing.T, files map[string]string) (string, *Hold) {
 	t.Helper()
 	dir := real(t)
 	plant(t, dir, files)
-	p, err := Look(dir, nil)
+	p, err := Look(dir, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +208,7 @@ func project(t *testing.T, files map[string]string) (string, *Hold) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := Open(pol, spec.Bind{})
+	h, err := Open(pol, spec.Bind{}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,25 +340,37 @@ func TestParseConfig(t *testing.T) {
 // Where git's configuration leads into the project, that is protected; where that
 // can't be, it is said.
 func TestConfiguredPaths(t *testing.T) {
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for config, c := range map[string]struct{ obeyed, note string }{
-		"[core]\nhooksPath = ci/hooks":             {obeyed: "ci/hooks"},
-		"[core]\nhooksPath = /PROJECT/none":        {obeyed: "none"},
-		"[core]\nattributesFile = attr":            {obeyed: "attr"},
-		"[core]\nhooksPath = ../elsewhere":         {},
-		"[core]\nhooksPath = /dev/null":            {},
-		"[core]\nhooksPath = .":                    {note: "can't be read-only by itself"},
-		"[core]\nhooksPath = .git":                 {note: "can't be read-only by itself"},
-		"[core]\nhooksPath = \"a\\tb\"":            {note: "can't be read-only by itself"},
-		"[core":                                    {note: "git can't read it"},
-		"[include]\npath = ../shared.conf":         {obeyed: "from/shared shared.conf"},
-		"[includeIf \"gitdir:/x\"]\npath = extra":  {obeyed: ".git/extra"},
-		"[include]\npath = config":                 {obeyed: ".git/config"},
-		"[core]\nx=" + strings.Repeat("x", 300000): {note: "larger than is read"},
-		"[include]\npath = ../link":                {obeyed: "link", note: "where link leads is not known"},
+		"[core]\nhooksPath = ci/hooks":                          {obeyed: "ci/hooks"},
+		"[core]\nhooksPath = /PROJECT/none":                     {obeyed: "none"},
+		"[core]\nattributesFile = attr":                         {obeyed: "attr"},
+		"[core]\nhooksPath = ../elsewhere":                      {},
+		"[core]\nhooksPath = /dev/null":                         {},
+		"[core]\nhooksPath = ~/ci/hooks":                        {obeyed: "ci/hooks"},
+		"[core]\nhooksPath = ~":                                 {note: "can't be read-only by itself"},
+		"[core]\nhooksPath = :(optional)ci/hooks":               {obeyed: "ci/hooks"},
+		"[core]\nhooksPath = ~" + me.Username + "/x":            {},
+		"[core]\nhooksPath = ~" + me.Username + "/TOP/ci/hooks": {obeyed: "ci/hooks"},
+		"[core]\nhooksPath = ~no-such-user/x":                   {note: "config has hookspath \"~no-such-user/x\", and it is not known where that begins"},
+		"[core]\nhooksPath = %(prefix)/x":                       {note: "it is not known where that begins"},
+		"[include]\npath = ~no-such-user/x":                     {note: "it is not known where that begins"},
+		"[core]\nhooksPath = .":                                 {note: "can't be read-only by itself"},
+		"[core]\nhooksPath = .git":                              {note: "can't be read-only by itself"},
+		"[core]\nhooksPath = \"a\\tb\"":                         {note: "can't be read-only by itself"},
+		"[core":                                                 {note: "git can't read it"},
+		"[include]\npath = ../shared.conf":                      {obeyed: "from/shared shared.conf"},
+		"[includeIf \"gitdir:/x\"]\npath = extra":               {obeyed: ".git/extra"},
+		"[include]\npath = config":                              {obeyed: ".git/config"},
+		"[core]\nx=" + strings.Repeat("x", 300000):              {note: "larger than is read"},
+		"[include]\npath = ../link":                             {obeyed: "from/shared link"},
 	} {
 		dir := real(t)
-		plant(t, dir, map[string]string{".git/HEAD": "", ".git/config": strings.ReplaceAll(config, "/PROJECT", dir), "ci/hooks/x": "", "shared.conf": "[core]\nhooksPath = from/shared", "link": "-> shared.conf"})
-		p, err := Look(dir, nil)
+		plant(t, dir, map[string]string{".git/HEAD": "", ".git/config": strings.NewReplacer("/PROJECT", dir, "/TOP", strings.Repeat("/..", 30)+dir).Replace(config), "ci/hooks/x": "", "shared.conf": "[core]\nhooksPath = from/shared", "link": "-> shared.conf"})
+		p, err := Look(dir, dir, nil)
 		if err != nil {
 			t.Errorf("%.40s: %v", config, err)
 			continue
@@ -386,7 +399,7 @@ func TestConfiguredElsewhere(t *testing.T) {
 		if feat != "" {
 			plant(t, main, map[string]string{"worktrees/feat/gitdir": parent + feat})
 		}
-		p, err := Look(project, nil)
+		p, err := Look(project, "", nil)
 		if err != nil || strings.Join(p.Tree.Obeyed, " ") != "ci/hooks" {
 			t.Errorf("%s: %v, %q", own, err, p.Tree.Obeyed)
 		}
@@ -422,7 +435,7 @@ func TestSecondName(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p, err := Look(dir, nil)
+	p, err := Look(dir, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

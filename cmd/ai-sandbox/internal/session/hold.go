@@ -19,7 +19,7 @@ const placeholderLock = "placeholders"
 // hold opens what the policy protects and makes the placeholders, after the record
 // names them.
 func (r *run) hold(rec store.Record) error {
-	h, err := protect.Open(r.req.Policy, r.req.Project)
+	h, err := protect.Open(r.req.Policy, r.req.Project, r.req.Home)
 	if err != nil {
 		return err
 	}

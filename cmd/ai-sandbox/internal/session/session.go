@@ -82,6 +82,8 @@ type Request struct {
 	// Project is the identity of the project directory when the policy was
 	// decided.
 	Project spec.Bind
+	// Home is the user's: what ~ stands for in git's configuration.
+	Home string
 	// SandboxImage and GateImage are image ids; "" on a runtime without images.
 	SandboxImage string
 	GateImage    string
