@@ -216,7 +216,7 @@ func TestPrintouts(t *testing.T) {
 // Refusals and warnings, each with its stream and its code.
 func TestMessages(t *testing.T) {
 	s := newStage(t)
-	s.write(filepath.Join(s.project, "ca.pem"), "nothing")
+	s.write(filepath.Join(filepath.Dir(s.project), "ca.pem"), "nothing")
 	for _, tc := range []struct {
 		args []string
 		code int
@@ -247,13 +247,13 @@ func TestMessages(t *testing.T) {
 		{[]string{"--print-policy", "--bind-harness-home", "pi"}, 125, "ai-sandbox: error: bind_harness_home is for the local runtime; drop it, or use --runtime local\n"},
 		{[]string{"--print-policy", "--env", "NOPE", "--env", "HOME"}, 125,
 			"ai-sandbox: error: env NOPE is unset or empty here; set it, or drop --env NOPE\nai-sandbox: error: env HOME is set by ai-sandbox itself; drop --env HOME\n"},
-		{[]string{"--print-policy", "--ca-file", "ca.pem"}, 125, "ai-sandbox: error: ca_file " + s.project + "/ca.pem holds no certificate; name a file of CA certificates in PEM form\n"},
-		{[]string{"--print-policy", "--ca-file", "nope.pem"}, 125, "ai-sandbox: error: ca_file " + s.project + "/nope.pem does not exist; name a file of CA certificates in PEM form\n"},
+		{[]string{"--print-policy", "--ca-file", "../ca.pem"}, 125, "ai-sandbox: error: ca_file " + filepath.Dir(s.project) + "/ca.pem holds no certificate; name a file of CA certificates in PEM form\n"},
+		{[]string{"--print-policy", "--ca-file", "../nope.pem"}, 125, "ai-sandbox: error: ca_file " + filepath.Dir(s.project) + "/nope.pem does not exist; name a file of CA certificates in PEM form\n"},
 		{[]string{"--print-policy", "--gate", "other"}, 125, "ai-sandbox: error: gate other: no such gate\n"},
 		{[]string{"--print-policy", "--gate", "work", "--allow", "a.example.com"}, 125,
 			"ai-sandbox: error: the list of gate work was fixed when it was made; give --allow to \"gate up\" instead\n"},
-		{[]string{"--print-policy", "--cache-dir", "cache"}, 125,
-			"ai-sandbox: error: the project " + s.project + " and ai-sandbox's cache " + s.project + "/cache lie in one another; start ai-sandbox in the directory of one project\n"},
+		{[]string{"--print-policy", "--cache-dir", ".."}, 125,
+			"ai-sandbox: error: the project " + s.project + " and ai-sandbox's cache " + filepath.Dir(s.project) + " lie in one another; start ai-sandbox in the directory of one project\n"},
 		{[]string{"--print-policy"}, 0, "ai-sandbox: the allowlist is empty, so the gate refuses every host; --allow HOST lets one through\n"},
 		{[]string{"--print-policy", "--gate", "work"}, 0, ""},
 		{[]string{"--print-policy", "--net", "none"}, 0, ""},

@@ -117,41 +117,43 @@ func (a *app) userFile() string {
 }
 
 // settings puts together what was said, with project also in the project's file.
-// It refuses one that a run may not obey.
+// It refuses one that a run may not obey. Where the user's own word is that there is
+// no project, nothing of it is read.
 func (a *app) settings(facts host.Facts, flagLayer []config.Item, project bool) (config.Settings, error) {
+	own, ownErr := a.own(flagLayer)
+	if s, err := own.Settle(); err == nil && s.Bool("no_cwd") {
+		facts.Project = host.Dir{}
+	}
 	project = project && facts.Project.Path != "" && !isOn(flagLayer, "ignore_project_config")
-	l, settings, err := a.layers(facts, flagLayer, project)
+	l, settings, err := a.layers(own, ownErr, facts, project)
 	if err == nil && project {
-		err = errors.Join(a.obey(l, facts), a.stayOutside(settings, facts))
+		err = a.obey(l, facts)
+	}
+	if err == nil {
+		err = a.stayOutside(settings, facts)
 	}
 	return settings, err
 }
 
-// stayOutside refuses a file that the project's file names where a sandbox writes:
-// it could change after that was trusted.
+// stayOutside refuses a file or directory that ai-sandbox obeys where a sandbox
+// writes, whoever named it: what the command leaves there, the next run would trust.
 func (a *app) stayOutside(s config.Settings, facts host.Facts) error {
 	var errs []error
 	dirs := a.written(s, facts)
-	for _, o := range config.Options {
-		for _, it := range s[o.Key] {
-			if o.Kind != config.Path || !it.FromProject() {
-				continue
-			}
-			var where string
-			path := a.path(s, o.Key, facts.Home)
-			switch i := slices.IndexFunc(dirs, func(d string) bool { return host.Through(path, d) }); {
-			case i < 0:
-				continue
-			case dirs[i] == facts.Project.Path:
-				where = "the project"
-			default:
-				where = policy.Quote(dirs[i])
-			}
-			errs = append(errs, &config.Error{
-				Origin: it.Origin, Text: o.Key + " lies in " + where + ", where it can change after it was trusted",
-				Fix: "keep it elsewhere, or name it in your own file",
-			})
+	for _, key := range []string{"ca_file", "cache_dir"} {
+		path := a.path(s, key, facts.Home)
+		i := slices.IndexFunc(dirs, func(d string) bool { return host.Through(path, d) })
+		if path == "" || i < 0 {
+			continue
 		}
+		where := policy.Quote(dirs[i])
+		if dirs[i] == facts.Project.Path {
+			where = "the project"
+		}
+		errs = append(errs, &config.Error{
+			Origin: s[key][0].Origin, Text: key + " leads into " + where + ", where a sandboxed command can change it",
+			Fix: "keep it elsewhere",
+		})
 	}
 	return errors.Join(errs...)
 }
@@ -173,18 +175,25 @@ func (a *app) written(s config.Settings, facts host.Facts) []string {
 	return dirs
 }
 
-// layers reads what was said, and reports every problem in it.
-func (a *app) layers(facts host.Facts, flagLayer []config.Item, project bool) (config.Layers, config.Settings, error) {
-	var err1, err2, err3 error
+// own reads what the user said: in his file, the environment and flags.
+func (a *app) own(flagLayer []config.Item) (config.Layers, error) {
+	var err1, err2 error
 	l := config.Layers{Flags: flagLayer}
 	l.User, err1 = config.ReadFile(a.userFile())
+	l.Env, err2 = config.FromEnviron(a.env)
+	return l, errors.Join(err1, err2)
+}
+
+// layers adds the project's file to what the user said, and reports every problem
+// in all of it.
+func (a *app) layers(l config.Layers, ownErr error, facts host.Facts, project bool) (config.Layers, config.Settings, error) {
+	var err error
 	if project {
-		l.Project, err2 = config.ReadProject(facts.Project.Path, facts.Project.Dev, facts.Project.Ino)
+		l.Project, err = config.ReadProject(facts.Project.Path, facts.Project.Dev, facts.Project.Ino)
 	}
-	l.Env, err3 = config.FromEnviron(a.env)
 	a.heard(l)
-	settings, err4 := l.Settle()
-	return l, settings, errors.Join(err1, err2, err3, err4)
+	settings, settleErr := l.Settle()
+	return l, settings, errors.Join(ownErr, err, settleErr)
 }
 
 // unsteered refuses what the sandbox could write and ai-sandbox obeys: by such a

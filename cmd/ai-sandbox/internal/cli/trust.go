@@ -52,7 +52,8 @@ var trustVerb = &verb{
 // trust shows the project's file, asks, and records what was shown.
 func (a *app) trust(facts host.Facts, yes bool) error {
 	project := facts.Project.Path
-	l, _, err := a.layers(facts, nil, true)
+	own, err := a.own(nil)
+	l, _, err := a.layers(own, err, facts, true)
 	if err != nil {
 		return err
 	}
@@ -91,10 +92,15 @@ func (a *app) trust(facts host.Facts, yes bool) error {
 	} else {
 		err = store.Save(project, l.Project)
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+		return err
+	case empty:
+		a.notef("nothing is trusted here any more, as the file has no settings")
+	default:
 		a.notef("trusted, until a setting changes")
 	}
-	return err
+	return nil
 }
 
 func (a *app) revoke(facts host.Facts) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -105,7 +106,7 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// A file that the project's names may not lie there; the user may name one.
+// A file that ai-sandbox obeys may not lie where a sandbox writes, whoever names it.
 func TestFileInProject(t *testing.T) {
 	s := newStage(t)
 	ca := filepath.Join(s.project, "ca.pem")
@@ -114,7 +115,7 @@ func TestFileInProject(t *testing.T) {
 	if code := s.do("trust", "--yes"); code != 0 {
 		t.Fatalf("exit %d: %s", code, s.err.String())
 	}
-	want := "ai-sandbox: error: ca_file lies in the project, where it can change after it was trusted (from .ai-sandbox/config:1); keep it elsewhere, or name it in your own file\n"
+	want := "ai-sandbox: error: ca_file leads into the project, where a sandboxed command can change it (from .ai-sandbox/config:1); keep it elsewhere\n"
 	if code := s.do("--print-policy"); code != 125 || s.err.String() != want {
 		t.Errorf("exit %d: %s", code, s.err.String())
 	}
@@ -125,7 +126,7 @@ func TestFileInProject(t *testing.T) {
 	if code := s.do("trust", "--yes"); code != 0 {
 		t.Fatalf("exit %d: %s", code, s.err.String())
 	}
-	if code := s.do("--print-policy"); code != 125 || !strings.Contains(s.err.String(), "ca_file lies in "+filepath.Join(s.env["XDG_STATE_HOME"], "ai-sandbox")+", where it can change") {
+	if code := s.do("--print-policy"); code != 125 || !strings.Contains(s.err.String(), "ca_file leads into "+filepath.Join(s.env["XDG_STATE_HOME"], "ai-sandbox")+", where a sandboxed command can change it") {
 		t.Errorf("exit %d: %s", code, s.err.String())
 	}
 	outside := filepath.Join(filepath.Dir(s.config), "ca.pem")
@@ -137,8 +138,41 @@ func TestFileInProject(t *testing.T) {
 	if code := s.do("--print-policy"); code != 0 || !strings.Contains(s.out.String(), "EXTRA CA") {
 		t.Errorf("exit %d: %s", code, s.err.String())
 	}
-	if code := s.do("--print-policy", "--ignore-project-config", "--ca-file", ca); code != 0 {
-		t.Errorf("the user's own: exit %d: %s", code, s.err.String())
+	s.trustFile("")
+	if code := s.do("trust", "--yes"); code != 0 || !strings.Contains(s.err.String(), "nothing is trusted here any more") {
+		t.Fatalf("exit %d: %s", code, s.err.String())
+	}
+	other := filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(s.project))), "srv")
+	link, work := filepath.Join(other, "link"), filepath.Join(other, "work")
+	if err := os.MkdirAll(work, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(s.project, link); err != nil {
+		t.Fatal(err)
+	}
+	s.write(filepath.Join(work, "ca.pem"), string(testCA(t)))
+	for _, at := range []string{s.project, link, work, "elsewhere"} {
+		mount := []string{"--print-policy", "--mount", work + ":/mnt:rw"}
+		dir := filepath.Join(at, "cache")
+		file := filepath.Join(at, "ca.pem")
+		if at == "elsewhere" {
+			dir, file = filepath.Join(other, "cache"), outside
+		}
+		for _, by := range []string{"flag", "file"} {
+			for key, value := range map[string]string{"cache_dir": dir, "ca_file": file} {
+				args, origin := mount, s.config+":1"
+				s.write(s.config, key+" = "+value+"\n")
+				if by == "flag" {
+					s.write(s.config, "")
+					origin = "--" + strings.ReplaceAll(key, "_", "-")
+					args = append(slices.Clone(mount), origin, value)
+				}
+				code := s.do(args...)
+				if refused := at != "elsewhere"; refused != (code == 125 && strings.Contains(s.err.String(), key+" leads into ") && strings.Contains(s.err.String(), "where a sandboxed command can change it (from "+origin+")")) || !refused && code != 0 {
+					t.Errorf("%s %s by %s: exit %d: %s", key, value, by, code, s.err.String())
+				}
+			}
+		}
 	}
 }
 

@@ -214,6 +214,21 @@ func TestNoCwd(t *testing.T) {
 			t.Errorf("%s: exit %d: %s%s", tc.args, code, s.out.String(), s.err.String())
 		}
 	}
+	// Nothing of the project's is read then, and it stops nothing.
+	for _, text := range []string{"allow = a.example.com\n", "no such key\n", "no_cwd = false\nfs = ro\n"} {
+		s.write(filepath.Join(s.project, config.ProjectFile), text)
+		for _, args := range [][]string{{"--print-policy"}, {"config"}, {"explain", "/x"}} {
+			if code := s.do(args...); code != 0 || strings.Contains(s.out.String(), config.ProjectFile) {
+				t.Errorf("%q, %q: exit %d: %s%s", text, args, code, s.out.String(), s.err.String())
+			}
+		}
+		if code := s.do("trust"); code == 0 {
+			t.Errorf("%q: trust does not look at it: %s", text, s.err.String())
+		}
+		if code := s.do("--print-policy", "--no-cwd=false"); code != 125 && !strings.Contains(text, "fs") {
+			t.Errorf("the control: %q: exit %d: %s", text, code, s.err.String())
+		}
+	}
 	// A switch of 0 is off.
 	s.write(s.config, "")
 	s.write(filepath.Join(s.project, config.ProjectFile), "allow = a.example.com\n")
