@@ -13,7 +13,7 @@ import (
 	"ai-sandbox/tests/hostile"
 )
 
-// full is a request that says something in every field.
+// fullInput is a request that says something in every field.
 func fullInput(t testing.TB, local bool) Input {
 	in := plain()
 	if local {

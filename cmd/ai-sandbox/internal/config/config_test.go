@@ -199,6 +199,9 @@ func TestRefused(t *testing.T) {
 	}{
 		{file("\nnte = none"), `key "nte" is unknown (from ~/config:2); did you mean net?`},
 		{file("alow = x"), `key "alow" is unknown (from ~/config:1); did you mean allow?`},
+		{file("ALLOW = x"), `key "ALLOW" is unknown (from ~/config:1); did you mean allow?`},
+		{file("No_Cwd = x"), `key "No_Cwd" is unknown (from ~/config:1); did you mean no_cwd?`},
+		{env("AISB_allow=x"), `variable "AISB_allow" is not one of ai-sandbox's (from the environment); did you mean AISB_ALLOW?`},
 		{file("wat = x"), `key "wat" is unknown (from ~/config:1); remove the line`},
 		{file("Net = none"), `key "Net" is unknown (from ~/config:1); did you mean net?`},
 		{file("net none"), `"net none" is not a setting (from ~/config:1); write key = value`},

@@ -153,6 +153,11 @@ func fileKeys(from Source) []string {
 }
 
 func suggest(s string, candidates []string, otherwise string) string {
+	for _, c := range candidates {
+		if strings.EqualFold(s, c) {
+			return fmt.Sprintf("did you mean %s?", c)
+		}
+	}
 	if near := Near(s, candidates); near != "" {
 		return fmt.Sprintf("did you mean %s?", near)
 	}

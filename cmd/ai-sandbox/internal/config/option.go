@@ -1,6 +1,6 @@
 // Package config turns what the user set into one value for each option, each
-// with where it came from: built-in, the user's file, the environment, a flag, in
-// rising order. It is the only reader of the environment and of the user's file.
+// with where it came from: built-in, the user's file, the project's, the environment,
+// a flag, in rising order. It is the only reader of the environment and of both files.
 package config
 
 import (
