@@ -220,6 +220,7 @@ func TestCanaries(t *testing.T) {
 			t.Errorf("%s: %s", flag, r)
 		}
 	}
+	c.Verbs(t, b, byName, args)
 	// The command's own output is the user's, byte for byte.
 	if r := b.OK(append(args, "--", "printenv", "BY_NAME", "FILED", "PUBLIC")...); r.Out != byName+"\n"+filed+"\nof all\n" {
 		t.Errorf("%s", r)

@@ -30,7 +30,12 @@ type Streams struct {
 
 // app is one call of the program.
 type app struct {
-	Streams
+	// Out and Err are for words of ours: secrets in them are hidden. std are the same
+	// as they are, for a sandbox's command.
+	Out *printout
+	Err io.Writer
+	std Streams
+
 	ctx    context.Context //nolint:containedctx // one call of the program, from its start to its end
 	env    config.Environ
 	engine Engine
@@ -46,20 +51,29 @@ type app struct {
 	passed
 }
 
+func newApp(ctx context.Context, args []string, env config.Environ, std Streams, engine Engine) *app {
+	a := &app{std: std, ctx: ctx, env: env, engine: engine, args: args}
+	a.Out, a.Err = &printout{a: a}, notices{a}
+	return a
+}
+
 // Main runs the program and returns its exit code. args are without the
 // program's name.
 func Main(ctx context.Context, args []string, env config.Environ, std Streams, engine Engine) (code int) {
-	a := &app{Streams: std, ctx: ctx, env: env, engine: engine, args: args}
+	a := newApp(ctx, args, env, std, engine)
 	defer func() {
 		// A mistake of ours must not be what tells a secret.
 		if p := recover(); p != nil {
-			fmt.Fprint(std.Err, a.text(fmt.Sprintf("ai-sandbox: error: this is a bug in ai-sandbox: %v\n%s", p, debug.Stack())))
+			fmt.Fprintf(a.Err, "ai-sandbox: error: this is a bug in ai-sandbox: %v\n%s", p, debug.Stack())
 			code = exitFailed
 		}
 	}()
 	err := a.main(args)
+	if errOut := a.Out.flush(); err == nil {
+		err = errOut
+	}
 	if err != nil {
-		printError(std.Err, err, a.text)
+		printError(a.Err, err, a.text)
 	}
 	return ExitCode(err)
 }
@@ -153,6 +167,9 @@ func (a *app) command(v *verb, path string, inv Invocation, usage cli.OnUsageErr
 				}
 			}
 			err := v.action(a, inv, flagItems(c, v.use))
+			if errOut := a.Out.flush(); err == nil {
+				err = errOut
+			}
 			var exit *exitError
 			var bad *errUsage
 			if err == nil || errors.As(err, &exit) || errors.As(err, &bad) {

@@ -394,7 +394,8 @@ func TestRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &app{Streams: Streams{Out: &s.out, Err: &s.err}, ctx: context.Background(), env: s.env, engine: s.engine, cwd: s.project}
+		a := newApp(context.Background(), nil, s.env, Streams{Out: &s.out, Err: &s.err}, s.engine)
+		a.cwd = s.project
 		set, err := a.prepare([]config.Item{{Key: "env", Value: "TOKEN", Origin: "--env"}, {Key: "report", Value: "r.json", Origin: "--report"}}, forLook)
 		if err != nil {
 			t.Fatal(err)

@@ -45,7 +45,7 @@ var doctorVerb = &verb{
 		facts = host.ProbeTools(facts, "")
 		verdicts := append(host.Doctor(facts, runtime), file)
 		if len(host.Problems(verdicts)) == 0 {
-			verdicts = append(verdicts, a.engine.Doctor(a.ctx, Machine{Facts: facts, Environ: a.env, Runtime: runtime, In: a.In, Out: a.Out, Err: a.Err, Hide: a.text, HideIn: a.kept}, images)...)
+			verdicts = append(verdicts, a.engine.Doctor(a.ctx, Machine{Facts: facts, Environ: a.env, Runtime: runtime, Std: a.std, Out: a.Out, Err: a.Err, Hide: a.text, HideIn: a.kept}, images)...)
 		}
 		fmt.Fprint(a.Out, doctorText(verdicts))
 		if n := len(host.Problems(verdicts)); n > 0 {

@@ -6,7 +6,6 @@ package cli
 import (
 	"context"
 	"io"
-	"os"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
@@ -78,11 +77,11 @@ type Machine struct {
 	Runtime string
 	// Retention bounds what is kept of ended sessions; zero where no setting was read.
 	Retention trace.Retention
-	In        *os.File
-	Out       io.Writer
-	Err       io.Writer
-	// Hide takes secrets out of words of ours, which go to Err as the command's
-	// own output does.
+	// Out and Err are for words of ours: secrets in them are hidden. Std are the
+	// program's own streams, for the command of a sandbox.
+	Out, Err io.Writer
+	Std      Streams
+	// Hide takes secrets out of a text before it is cut into lines, or drawn.
 	Hide func(string) string
 	// HideIn is Hide for a stream that is kept.
 	HideIn func(io.Writer) io.WriteCloser

@@ -73,7 +73,7 @@ func (a *app) prepare(flagLayer []config.Item, why purpose) (setup, error) {
 // setup is what settings come to on a machine.
 func (a *app) setup(facts host.Facts, settings config.Settings) (setup, error) {
 	s := setup{
-		Machine:  Machine{Facts: facts, Environ: a.env, Runtime: settings.Text("runtime"), In: a.In, Out: a.Out, Err: a.Err, Hide: a.text, HideIn: a.kept},
+		Machine:  Machine{Facts: facts, Environ: a.env, Runtime: settings.Text("runtime"), Std: a.std, Out: a.Out, Err: a.Err, Hide: a.text, HideIn: a.kept},
 		settings: settings,
 	}
 	var err error
@@ -231,7 +231,7 @@ func (a *app) machine() (Machine, error) {
 	if err := refuse(host.CheckProject(facts)); err != nil {
 		return Machine{}, err
 	}
-	return Machine{Facts: facts, Environ: a.env, In: a.In, Out: a.Out, Err: a.Err, Hide: a.text, HideIn: a.kept}, nil
+	return Machine{Facts: facts, Environ: a.env, Std: a.std, Out: a.Out, Err: a.Err, Hide: a.text, HideIn: a.kept}, nil
 }
 
 // refuse is the error of all problems at once, or nil.

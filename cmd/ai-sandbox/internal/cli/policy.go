@@ -69,7 +69,7 @@ func (a *app) diff(nameA, nameB string, asJSON bool) (bool, error) {
 
 // readPolicy reads a printout from a file, or from standard input for "-".
 func (a *app) readPolicy(name string) (policy.Policy, error) {
-	in := a.In
+	in := a.std.In
 	if name != "-" {
 		path := name
 		if !filepath.IsAbs(path) {

@@ -41,6 +41,43 @@ func (a *app) text(s string) string { return a.redactor().Text(s) }
 // kept hides secrets in a stream that is written down.
 func (a *app) kept(w io.Writer) io.WriteCloser { return a.redactor().Writer(w) }
 
+// A printout is standard output for what we print. It holds back what may be the
+// beginning of a secret.
+type printout struct {
+	a *app
+	w *policy.Writer
+}
+
+func (p *printout) Write(b []byte) (int, error) {
+	if p.w == nil {
+		p.w = p.a.redactor().Writer(p.a.std.Out)
+	}
+	return p.w.Write(b) //nolint:wrapcheck // the file's own error, as of any writer
+}
+
+// flush writes what was held back.
+func (p *printout) flush() error {
+	if p.w == nil {
+		return nil
+	}
+	err := p.w.Close()
+	p.w = nil // what follows may have other secrets
+	if err != nil {
+		return fmt.Errorf("write to standard output: %w", err)
+	}
+	return nil
+}
+
+// notices is standard error for what we say, one Write by itself.
+type notices struct{ a *app }
+
+func (n notices) Write(b []byte) (int, error) {
+	if _, err := io.WriteString(n.a.std.Err, n.a.text(string(b))); err != nil {
+		return 0, err //nolint:wrapcheck // the file's own error, as of any writer
+	}
+	return len(b), nil
+}
+
 func (a *app) redactor() *policy.Redactor {
 	if !a.settled {
 		a.suspect()

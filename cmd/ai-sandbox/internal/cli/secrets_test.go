@@ -7,10 +7,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
+	"ai-sandbox/cmd/ai-sandbox/internal/host"
+	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
+	"ai-sandbox/cmd/ai-sandbox/internal/session"
+	"ai-sandbox/policy"
 )
 
 const canary = "canary-4711-Xyz"
@@ -51,6 +56,110 @@ func TestPrintoutsHideSecrets(t *testing.T) {
 	// A command of the user's own gets no token that it did not ask for.
 	if s.do("--print-policy", "--", "pi"); strings.Contains(s.out.String(), "AI_API_TOKEN") {
 		t.Error(s.out.String())
+	}
+}
+
+// So does what any verb prints, here with a value of a variable that the user's file
+// names wherever a text of somebody's may stand. What a command says stays as it is.
+func TestVerbsHideSecrets(t *testing.T) {
+	s, _ := secretStage(t)
+	s.tools("podman version 5.4.2")
+	at := "/x/" + canary
+	said := []string{"x", canary}
+	s.engine.Build = func(_ context.Context, r BuildRequest) error { fmt.Fprintln(r.Out, at); return nil }
+	s.engine.Update = func(context.Context, BuildRequest, bool) (imagebuild.Outcome, error) {
+		return imagebuild.Outcome{Notes: said}, nil
+	}
+	s.engine.Inspect = func(context.Context, BuildRequest, string, bool) (Inspection, error) {
+		return Inspection{EnforcedBy: at, Images: []InspectedImage{{Problem: at}}}, nil
+	}
+	s.engine.Clean = func(_ context.Context, r CleanRequest) error { fmt.Fprintln(r.Out, at); return nil }
+	s.engine.GateUp = func(_ context.Context, r BuildRequest, _ string, _ policy.Net) error {
+		fmt.Fprintln(r.Out, at)
+		return nil
+	}
+	s.engine.GateList = func(_ context.Context, m Machine) error { fmt.Fprintln(m.Out, at); return nil }
+	s.engine.GateDown = func(_ context.Context, m Machine, _ string) error { fmt.Fprintln(m.Err, at); return nil }
+	s.engine.Detach = func(_ context.Context, _ []string, deliver func(session.Handle) error) (int, error) {
+		return 0, deliver(session.Handle{Log: at})
+	}
+	s.engine.WaitReady = func(context.Context, Machine, string) (session.Handle, error) {
+		return session.Handle{Log: at}, nil
+	}
+	s.engine.WaitExit = func(context.Context, Machine, string) (session.Report, error) {
+		return session.Report{Reason: at}, nil
+	}
+	s.engine.Exec = func(_ context.Context, m Machine, _ string, _ []string) (int, error) {
+		fmt.Fprintln(m.Std.Out, "its own", at)
+		fmt.Fprintln(m.Out, at)
+		return 0, nil
+	}
+	s.engine.Down = func(_ context.Context, m Machine, _ string) error { fmt.Fprintln(m.Err, at); return nil }
+	s.engine.Stop, s.engine.Remove = s.engine.Down, s.engine.Down
+	s.engine.Sessions = func(Machine) ([]session.Summary, error) {
+		return []session.Summary{{Command: said}}, nil
+	}
+	s.engine.Logs = func(Machine, string) (session.Logs, error) { return session.Logs{Output: at}, nil }
+	s.engine.Doctor = func(context.Context, Machine, ImageRequest) []host.Verdict {
+		return []host.Verdict{{Name: "x", Detail: at}}
+	}
+	for i, value := range []string{"1", canary} {
+		p := s.policy("--", "true")
+		p.Env = append(p.Env, policy.Env{Name: "B", Value: value, From: policy.FromConstant})
+		text, err := p.JSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.write(filepath.Join(s.project, fmt.Sprint(i)), string(text))
+	}
+	s.write(s.config, "env = TOKEN\nenv_file = ~/secrets\n")
+	s.write(filepath.Join(s.project, config.ProjectFile), "allow = "+canary+".example.com\n")
+	lines := map[string][]string{
+		"build": {"build"}, "clean": {"clean"}, "config": {"config --node-mirror https://u:" + canary + "@h", "config --json --node-mirror https://u:" + canary + "@h"},
+		"doctor": {"doctor"}, "down": {"down x"}, "exec": {"exec x -- true"}, "explain": {"explain " + at, "explain " + canary + ".example.com"},
+		"gate up": {"gate up x"}, "gate down": {"gate down x"}, "gate ls": {"gate ls"}, "inspect": {"inspect", "inspect --json"},
+		"logs": {"logs x", "logs --json x"}, "ls": {"ls", "ls --json"}, "policy diff": {"policy diff 0 1", "policy diff --json 0 1"},
+		"rm": {"rm x"}, "stop": {"stop x"}, "trust": {"trust", "trust --yes"}, "up": {"up", "up --json"},
+		"update": {"update", "update --json", "update --check"}, "wait": {"wait --ready --json x", "wait --exit x", "wait --exit --json x"},
+		"help": nil, "version": nil, // these say nothing of anybody
+	}
+	for _, v := range verbs() {
+		names := []string{v.name}
+		if len(v.subs) > 0 {
+			names = nil
+		}
+		for _, sub := range v.subs {
+			names = append(names, v.name+" "+sub.name)
+		}
+		for _, name := range names {
+			if _, ok := lines[name]; !ok {
+				t.Errorf("no row has the verb %s: add one that has it print a secret", name)
+			}
+			for _, line := range lines[name] {
+				args := strings.Fields(line)
+				if v.name == "build" || v.name == "update" || v.name == "inspect" || v.name == "config" || v.name == "explain" {
+					args = append(args, "--ignore-project-config")
+				}
+				s.do(args...)
+				out := s.out.String() + s.err.String()
+				if own := "its own " + at + "\n"; v.name == "exec" {
+					if !strings.Contains(out, own) {
+						t.Errorf("%s: what the command says is %q", line, out)
+					}
+					out = strings.Replace(out, own, "", 1)
+				}
+				if strings.Contains(strings.ToLower(out), strings.ToLower(canary)) {
+					t.Errorf("%s: %s", line, out)
+				}
+				// Where the machine is not good enough for the images, such a verb is refused.
+				if slices.Contains([]string{"build", "clean", "doctor", "gate", "inspect", "update"}, v.name) && strings.Contains(out, "ai-sandbox: error: ") {
+					continue
+				}
+				if !strings.Contains(out, "[TOKEN]") {
+					t.Errorf("%s: %s", line, out)
+				}
+			}
+		}
 	}
 }
 
@@ -167,7 +276,8 @@ func TestRunHidesSecrets(t *testing.T) {
 	s, file := secretStage(t)
 	start := func() (err error) {
 		s.err.Reset()
-		a := &app{Streams: Streams{Out: &s.out, Err: &s.err}, ctx: context.Background(), env: s.env, engine: s.engine, cwd: s.project}
+		a := newApp(context.Background(), nil, s.env, Streams{Out: &s.out, Err: &s.err}, s.engine)
+		a.cwd = s.project
 		set, err := a.prepare([]config.Item{{Key: "env", Value: "TOKEN", Origin: "--env"}, {Key: "env_file", Value: file, Origin: "--env-file"}}, forLook)
 		if err != nil {
 			t.Fatal(err)

@@ -119,17 +119,22 @@ func (a *app) revoke(facts host.Facts) error {
 // confirm asks the user on the terminal. Without a yes, nothing is what comes of it,
 // and instead is what to do where there is nobody to ask.
 func (a *app) confirm(question, nothing, instead string) error {
-	out, ok := a.Out.(*os.File)
-	if !ok || a.In == nil || !term.IsTerminal(int(a.In.Fd())) || !term.IsTerminal(int(out.Fd())) {
+	out, ok := a.std.Out.(*os.File)
+	if !ok || a.std.In == nil || !term.IsTerminal(int(a.std.In.Fd())) || !term.IsTerminal(int(out.Fd())) {
 		return errors.New("there is no terminal to ask on, so " + nothing + "; " + instead)
 	}
 	// What a sandboxed command made the terminal say (as an answer to a query) is
 	// not what the user types.
-	if err := unix.IoctlSetInt(int(a.In.Fd()), unix.TCFLSH, unix.TCIFLUSH); err != nil {
+	if err := unix.IoctlSetInt(int(a.std.In.Fd()), unix.TCFLSH, unix.TCIFLUSH); err != nil {
 		return fmt.Errorf("empty the terminal's input: %w", err)
 	}
-	fmt.Fprint(out, question)
-	answer, err := bufio.NewReader(io.LimitReader(a.In, 1<<10)).ReadString('\n')
+	if _, err := io.WriteString(a.Out, question); err != nil {
+		return fmt.Errorf("write to standard output: %w", err)
+	}
+	if err := a.Out.flush(); err != nil {
+		return err
+	}
+	answer, err := bufio.NewReader(io.LimitReader(a.std.In, 1<<10)).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read the answer: %w", err)
 	}

@@ -51,13 +51,16 @@ var upVerb = &verb{
 // printed does not stay.
 func (a *app) up(asJSON bool) error {
 	code, err := a.engine.Detach(a.ctx, a.args, func(h session.Handle) error {
+		err := error(nil)
 		if asJSON {
-			return printJSON(a.Out, h)
+			err = printJSON(a.Out, h)
+		} else {
+			err = writeText(a.Out, handleText(h))
 		}
-		if _, err := io.WriteString(a.Out, handleText(h)); err != nil {
-			return fmt.Errorf("write to standard output: %w", err)
+		if err != nil {
+			return err
 		}
-		return nil
+		return a.Out.flush()
 	})
 	switch {
 	case err == nil && code == 0:

@@ -134,7 +134,8 @@ func TestWorkspace(t *testing.T) {
 		}
 	}
 	look := func(project, workspace string, command ...string) (policy.Policy, error) {
-		a := &app{Streams: Streams{Out: &s.out, Err: &s.err}, ctx: context.Background(), env: s.env, engine: s.engine, cwd: s.project, project: project, workspace: workspace}
+		a := newApp(context.Background(), nil, s.env, Streams{Out: &s.out, Err: &s.err}, s.engine)
+		a.cwd, a.project, a.workspace = s.project, project, workspace
 		set, err := a.prepare(nil, forLook)
 		if err != nil {
 			return policy.Policy{}, err
@@ -177,7 +178,8 @@ func TestNoCwd(t *testing.T) {
 		{flags: noCwd, says: "ai-sandbox: no project is mounted (no_cwd); /project is empty scratch space, gone with the run\n"},
 	} {
 		s.err.Reset()
-		a := &app{Streams: Streams{Out: &s.out, Err: &s.err}, ctx: context.Background(), env: s.env, engine: s.engine, cwd: s.project, project: tc.project, workspace: tc.workspace}
+		a := newApp(context.Background(), nil, s.env, Streams{Out: &s.out, Err: &s.err}, s.engine)
+		a.cwd, a.project, a.workspace = s.project, tc.project, tc.workspace
 		var p policy.Policy
 		set, err := a.prepare(tc.flags, forLook)
 		if err == nil {
@@ -256,7 +258,8 @@ func TestSuperviseRefused(t *testing.T) {
 	for _, dir := range [][]string{nil, {"/"}, {"nowhere"}, {"."}} {
 		discarded = false
 		t.Chdir(s.project)
-		a := &app{Streams: Streams{Out: &s.out, Err: &s.err}, ctx: context.Background(), env: s.env, engine: s.engine, cwd: s.project, supervisor: true}
+		a := newApp(context.Background(), nil, s.env, Streams{Out: &s.out, Err: &s.err}, s.engine)
+		a.cwd, a.supervisor = s.project, true
 		_, err := a.supervise(Invocation{Verb: "up", Args: dir}, []config.Item{{Key: "profile", Value: "nope", Origin: "--profile"}})
 		if err == nil || !discarded || started {
 			t.Errorf("%v: %v, discarded %v, started %v", dir, err, discarded, started)

@@ -26,7 +26,8 @@ func newJudge(t testing.TB) judge {
 	t.Helper()
 	s := newStage(t)
 	s.env["EMPTY"], s.env["AI_API_TOKEN"], s.env["TZ"] = "", "of the caller", "Europe/Paris"
-	a := &app{Streams: Streams{Out: io.Discard, Err: io.Discard}, ctx: context.Background(), env: s.env, engine: s.engine, cwd: s.project}
+	a := newApp(context.Background(), nil, s.env, Streams{Out: io.Discard, Err: io.Discard}, s.engine)
+	a.cwd = s.project
 	facts, err := a.probe(false, false)
 	if err != nil {
 		t.Fatal(err)

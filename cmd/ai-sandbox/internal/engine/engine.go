@@ -313,7 +313,7 @@ func (e *engine) runSession(ctx context.Context, r cli.RunRequest, signals <-cha
 		Policy: r.Policy, Values: r.Values, Redact: r.Redact,
 		Project: spec.Bind{Target: r.Policy.Workdir, Dev: r.Facts.Project.Dev, Ino: r.Facts.Project.Ino},
 		Home:    r.Facts.Home,
-		Streams: backend.Streams{Stdin: r.In, Stdout: r.Out, Stderr: r.Err},
+		Streams: backend.Streams{Stdin: r.Std.In, Stdout: r.Std.Out, Stderr: r.Std.Err},
 		Signals: signals, Start: e.start, Keep: r.Keep,
 	}
 	var be backend.Backend
@@ -342,8 +342,8 @@ func (e *engine) runSession(ctx context.Context, r cli.RunRequest, signals <-cha
 		req.SandboxImage, req.GateImage = plan.Sandbox.ID, plan.Gate.ID
 		be = c
 	}
-	if out, ok := r.Out.(*os.File); ok {
-		if t := openTerminal(r.In, out); t != nil {
+	if out, ok := r.Std.Out.(*os.File); ok {
+		if t := openTerminal(r.Std.In, out); t != nil {
 			req.Terminal = t
 		}
 	}

@@ -150,8 +150,8 @@ func controlDir(p policy.Policy) string {
 
 // onTerminal tells whether the run would be on a terminal, were it started as this.
 func onTerminal(r cli.RunRequest) bool {
-	out, ok := r.Out.(*os.File)
-	return ok && isTerminal(r.In, out)
+	out, ok := r.Std.Out.(*os.File)
+	return ok && isTerminal(r.Std.In, out)
 }
 
 // doctor asks podman's service, and looks at what was recorded of the images.

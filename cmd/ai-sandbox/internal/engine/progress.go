@@ -35,8 +35,8 @@ type progress struct {
 }
 
 func newProgress(m cli.Machine) *progress {
-	f, ok := m.Err.(*os.File)
-	return &progress{w: m.Err, lines: say(m), log: m.HideIn, terminal: ok && term.IsTerminal(int(f.Fd()))}
+	f, ok := m.Std.Err.(*os.File) // a bar is drawn on the terminal itself
+	return &progress{w: m.Std.Err, lines: say(m), log: m.HideIn, terminal: ok && term.IsTerminal(int(f.Fd()))}
 }
 
 func (p *progress) say(format string, a ...any) {

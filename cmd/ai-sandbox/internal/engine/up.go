@@ -58,7 +58,7 @@ func (e *engine) newSandbox(mc cli.Machine, workspace bool) (cli.Sandbox, error)
 
 // startSandbox owns a sandbox until it has ended.
 func (e *engine) startSandbox(ctx context.Context, sb *session.Sandbox, r cli.RunRequest, signals <-chan os.Signal) (int, error) {
-	r.In, r.Out = nil, sb.Log
+	r.Std.In, r.Std.Out = nil, sb.Log
 	// The output is at rest in the log: no secret gets into it.
 	stdout, stderr := r.Redact.Writer(sb.Log), r.Redact.Writer(sb.Log)
 	begun := false
@@ -109,13 +109,13 @@ func execIn(ctx context.Context, mc cli.Machine, id string, command []string) (i
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // see run
 	req := session.ExecRequest{
 		Command: command, Term: mc.Environ["TERM"],
-		Streams: backend.Streams{Stdout: mc.Out, Stderr: mc.Err}, Signals: signals,
+		Streams: backend.Streams{Stdout: mc.Std.Out, Stderr: mc.Std.Err}, Signals: signals,
 	}
-	if mc.In != nil {
-		req.Streams.Stdin = mc.In
+	if mc.Std.In != nil {
+		req.Streams.Stdin = mc.Std.In
 	}
-	if out, ok := mc.Out.(*os.File); ok {
-		if t := openTerminal(mc.In, out); t != nil {
+	if out, ok := mc.Std.Out.(*os.File); ok {
+		if t := openTerminal(mc.Std.In, out); t != nil {
 			req.Terminal = t
 		}
 	}
