@@ -9,6 +9,8 @@ import "fmt"
 type RefusedError struct {
 	Ref string
 	Why error
+	// Fix is the next thing to do, or "" for the usual one.
+	Fix string
 }
 
 func (e *RefusedError) Error() string {
@@ -19,5 +21,8 @@ func (e *RefusedError) Unwrap() error { return e.Why }
 
 // Hint is the next thing to do.
 func (e *RefusedError) Hint() string {
+	if e.Fix != "" {
+		return e.Fix
+	}
 	return "name a base that has the signature which policy.json demands (base = ...), or change what it demands (containers-policy.json(5))"
 }

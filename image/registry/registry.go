@@ -47,7 +47,7 @@ func (o Options) system() *types.SystemContext {
 func Resolve(ctx context.Context, ref image.Reference, o Options) (digest.Digest, error) {
 	rules, err := rulesFor(ref, o)
 	if err != nil {
-		return "", &image.RefusedError{Ref: ref.String(), Why: err}
+		return "", unusable(ref, err)
 	}
 	if acceptAnything(rules) {
 		rules = nil

@@ -30,7 +30,7 @@ import (
 func Demands(ref image.Reference, o Options) (digest.Digest, error) {
 	rules, err := rulesFor(ref, o)
 	if err != nil {
-		return "", &image.RefusedError{Ref: ref.String(), Why: err}
+		return "", unusable(ref, err)
 	}
 	if acceptAnything(rules) {
 		return "", nil
@@ -48,11 +48,16 @@ func Demands(ref image.Reference, o Options) (digest.Digest, error) {
 	for _, path := range paths("", any) {
 		data, err := os.ReadFile(path)
 		if err != nil {
-			return "", &image.RefusedError{Ref: ref.String(), Why: fmt.Errorf("read a key that it names: %w", err)}
+			return "", unusable(ref, fmt.Errorf("read a key that it names: %w", err))
 		}
 		fmt.Fprintf(hash.Hash(), "%s %s\n", path, digest.FromBytes(data))
 	}
 	return hash.Digest(), nil
+}
+
+// unusable is the refusal by a policy.json that is not there or can't be read.
+func unusable(ref image.Reference, err error) error {
+	return &image.RefusedError{Ref: ref.String(), Why: err, Fix: "mend that policy.json, or install the one of your distribution, which comes with podman (containers-policy.json(5))"}
 }
 
 // paths are the files that rules name: the strings below a key like keyPath, keyPaths,

@@ -36,7 +36,8 @@ var everything = []string{"image/...", "policy", "gate", "entrypoint/spec", "ent
 var rooms = []room{
 	{"image", nil, "what a run stands on does not depend on what it may do"},
 	{"image/sbom", []string{"image"}, "it writes down what is in an image"},
-	{"image/registry", []string{"image"}, "it looks up what the recipe names"},
+	{"image/archive", nil, "it reads what anybody may have written, and knows nothing of what that is for"},
+	{"image/registry", []string{"image", "image/archive"}, "it looks up what the recipe names"},
 	{"policy", []string{"image"}, "a decision is a value: whatever carries it out comes after"},
 	{"gate", []string{"policy"}, "squid.conf follows from the policy alone"},
 	{"gate/gatetest", []string{"gate", "policy"}, "every gate engine has to pass it, so it knows none"},
@@ -57,7 +58,7 @@ var rooms = []room{
 	{internal + "host", []string{"policy", "image"}, "facts are gathered without knowing what for"},
 	{internal + "backend", []string{"policy", "image", "gate", "entrypoint/spec"}, "the contract names no backend"},
 	{internal + "backend/fake", []string{internal + "backend", "policy", "image", "gate", "entrypoint/spec"}, "it stands for any backend"},
-	{internal + "imagebuild", []string{"image", "image/registry", "image/sbom"}, "it keeps the images, whatever runs on them"},
+	{internal + "imagebuild", []string{"image", "image/archive", "image/sbom"}, "it keeps the images, whatever runs on them"},
 	{internal + "backend/podman", []string{internal + "backend", internal + "imagebuild", internal + "tree", "policy", "image", "gate", "entrypoint/spec"}, "a backend carries out, and knows no flags and no sessions"},
 	{internal + "backend/local", []string{internal + "backend", internal + "tree", "policy", "image", "gate", "entrypoint/spec"}, "a backend carries out, and knows no flags and no sessions"},
 	{internal + "backend/backendtest", []string{internal + "backend", internal + "session", internal + "session/store", "policy", "image", "gate", "entrypoint/spec"}, "it drives sessions on a backend that it is given, and knows none"},

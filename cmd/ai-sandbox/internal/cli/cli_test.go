@@ -92,6 +92,14 @@ func newStage(t testing.TB) *stage {
 			}
 			return nil
 		},
+		ImageSave: func(_ context.Context, _ BuildRequest, path string) error {
+			s.called = append(s.called, "save "+path)
+			return nil
+		},
+		ImageLoad: func(_ context.Context, _ BuildRequest, path string) error {
+			s.called = append(s.called, "load "+path)
+			return nil
+		},
 		GateUp: func(_ context.Context, _ BuildRequest, name string, n policy.Net) error {
 			s.called = append(s.called, fmt.Sprint("up ", name, n.Allow, n.AllowPrivate))
 			return nil
@@ -261,7 +269,7 @@ func TestMessages(t *testing.T) {
 		{[]string{"--print-policy", "--allow", "a.example.com", "pi", "--net", "none"}, 0,
 			"ai-sandbox: warning: --net comes after pi, so pi gets it; put it first if it is meant for ai-sandbox\n"},
 		{[]string{"build", "x"}, 2, "ai-sandbox: error: build takes no argument x; drop it\n"},
-		{[]string{"help", "x"}, 2, "ai-sandbox: error: x is not a verb; choose from build, clean, config, doctor, down, exec, explain, gate, help, inspect, logs, ls, policy, rm, stop, trust, up, update, version, wait\n"},
+		{[]string{"help", "x"}, 2, "ai-sandbox: error: x is not a verb; choose from build, clean, config, doctor, down, exec, explain, gate, help, image, inspect, logs, ls, policy, rm, stop, trust, up, update, version, wait\n"},
 	} {
 		code := s.do(tc.args...)
 		if code != tc.code || tc.want != "" && s.err.String() != tc.want || code == 0 && tc.want != s.err.String() {
@@ -444,6 +452,8 @@ func TestVerbs(t *testing.T) {
 		{[]string{"gate", "up", "work", "--allow", "b.example.com", "--allow", "a.example.com", "--allow-private", "127.0.0.1:1"}, "up work[a.example.com b.example.com] [127.0.0.1:1]"},
 		{[]string{"gate", "down", "work"}, "down work"},
 		{[]string{"gate", "ls"}, "ls"},
+		{[]string{"image", "save", "a.tar"}, "save " + filepath.Join(s.project, "a.tar")},
+		{[]string{"image", "load", "/b/../a.tar"}, "load /a.tar"},
 	} {
 		code := s.do(tc.args...)
 		// Where the machine is not good enough the verb is refused with 1.
@@ -464,7 +474,7 @@ func TestVerbs(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	s := newStage(t)
-	paths := [][]string{{}, {"--help"}, {"help"}, {"gate", "up", "--help"}}
+	paths := [][]string{{}, {"--help"}, {"help"}, {"gate", "up", "--help"}, {"image", "save", "--help"}, {"image", "load", "--help"}}
 	for _, v := range verbs() {
 		paths = append(paths, []string{"help", v.name}, []string{v.name, "-h"})
 	}

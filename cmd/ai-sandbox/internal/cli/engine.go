@@ -41,6 +41,8 @@ type Engine struct {
 	Inspect func(ctx context.Context, r BuildRequest, what string, offline bool) (Inspection, error)
 	// Clean removes what nobody owns any more, and what else it is asked to.
 	Clean func(ctx context.Context, r CleanRequest) error
+	// ImageSave writes the images into a file, and ImageLoad takes them from one.
+	ImageSave, ImageLoad imageFunc
 	// GateUp starts a named gate with the lists of net.
 	GateUp   func(ctx context.Context, r BuildRequest, name string, net policy.Net) error
 	GateDown func(ctx context.Context, m Machine, name string) error
@@ -68,6 +70,8 @@ type Engine struct {
 	// Doctor asks podman's service; it is called when nothing else is wrong.
 	Doctor func(ctx context.Context, m Machine, r ImageRequest) []host.Verdict
 }
+
+type imageFunc = func(ctx context.Context, r BuildRequest, path string) error
 
 // A Machine is where and for whom something is done.
 type Machine struct {

@@ -198,5 +198,14 @@ func baseVerdict(r cli.ImageRequest) host.Verdict {
 	default:
 		v.Detail = fmt.Sprintf("%s, pinned to %.19s, confirmed %s", ref, digest, when.Format(time.DateOnly))
 	}
+	switch demanded, checked, err := req.Signature(); {
+	case v.Problem != "":
+	case err != nil:
+		v.Problem = err.Error()
+	case demanded && checked:
+		v.Detail += "; its signature was checked"
+	case demanded:
+		v.Detail += "; policy.json demands a signature, which the next start checks"
+	}
 	return v
 }

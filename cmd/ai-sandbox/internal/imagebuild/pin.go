@@ -215,7 +215,7 @@ func (r Request) ask(ctx context.Context, b Builder, o Options, in inputs, built
 		o.Say("%s stays as pinned on %s: no registry says what it is today (%v)", in.base, in.pin.Resolved.Format(time.DateOnly), err)
 		return in, os.WriteFile(tried, nil, 0o600)
 	case err != nil && in.demands != "":
-		return in, in.unsigned(err)
+		return in, unchecked(in.base, err)
 	case err != nil:
 		o.Say("the base image is %s: no digest of %s is known (%v)", image.Unpinned, in.base, err)
 		return in, os.WriteFile(tried, nil, 0o600)

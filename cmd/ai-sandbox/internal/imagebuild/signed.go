@@ -62,7 +62,7 @@ func (r Request) check(ctx context.Context, b Builder, o Options, in inputs) (in
 	case errors.As(err, &refused):
 		return in, refused
 	case err != nil:
-		return in, &image.RefusedError{Ref: at.String(), Why: fmt.Errorf("a signature is demanded, and none could be checked: %w", err)}
+		return in, unchecked(at, err)
 	case d != in.pin.Digest:
 		return in, fmt.Errorf("check the signature of %s: the answer is about %s", at, d)
 	}
@@ -81,13 +81,24 @@ func (e *stalePinError) Hint() string {
 	return "ai-sandbox update takes over what the tag leads to today, if that has the signature; or " + e.refused.Hint()
 }
 
-// unsigned is the refusal of a base of which no digest is known, where one with a
-// signature is demanded.
-func (in inputs) unsigned(why error) error {
-	return &image.RefusedError{Ref: in.base.String(), Why: fmt.Errorf("a signature is demanded, and none could be checked: %w", why)}
+// unchecked is the refusal of a base of which nobody could say whether it has the
+// signature that is demanded.
+func unchecked(ref image.Reference, why error) error {
+	return &image.RefusedError{Ref: ref.String(), Why: fmt.Errorf("a signature is demanded, and none could be checked: %w", why),
+		Fix: "try again where the base's registry answers: it is asked once for each base and key"}
 }
 
 // newPin is what a registry has just said, and what was demanded of it then.
 func (in inputs) newPin(d digest.Digest, now time.Time) baseRecord {
 	return baseRecord{Ref: in.base.String(), Digest: d, Resolved: now.UTC().Truncate(time.Second), Checked: in.demands}
+}
+
+// Signature tells whether policy.json demands a signature of the base, and whether that
+// of its pin was checked under the rules of today.
+func (r Request) Signature() (demanded, checked bool, err error) {
+	in, err := r.inputs()
+	if err == nil {
+		err = in.demandsErr
+	}
+	return in.demands != "", in.pin.Digest != "" && !in.unchecked(), err
 }

@@ -1,0 +1,42 @@
+// Images on their way out of podman's store and into it.
+
+package podman
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/containers/podman/v5/pkg/bindings/images"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
+)
+
+var _ imagebuild.Archiver = (*Client)(nil)
+
+// ExportImage writes an image as an OCI layout in a tar. Its configuration, and so its
+// id, is as it was; its layers are compressed anew.
+func (c *Client) ExportImage(ctx context.Context, id string, w io.Writer) error {
+	conn, done := c.with(ctx)
+	defer done()
+	err := images.Export(conn, []string{id}, w, new(images.ExportOptions).WithFormat("oci-archive"))
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return fmt.Errorf("export image %.12s: %w", id, translate(err))
+	}
+	return nil
+}
+
+// LoadImage puts the image of an OCI layout in a tar into podman's store, and is over
+// when podman is through with it: a caller whose context has ended stops it by an error
+// of r, and knows afterwards what is in the store.
+func (c *Client) LoadImage(ctx context.Context, r io.Reader) error {
+	conn, done := c.with(context.WithoutCancel(ctx))
+	defer done()
+	if _, err := images.Load(conn, r); err != nil {
+		return refusal("what is loaded from a file", translate(err))
+	}
+	return nil
+}

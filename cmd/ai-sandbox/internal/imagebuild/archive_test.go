@@ -1,0 +1,579 @@
+package imagebuild
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"ai-sandbox/image"
+	"ai-sandbox/image/archive"
+)
+
+const (
+	manifestType = "application/vnd.oci.image.manifest.v1+json"
+	configType   = "application/vnd.oci.image.config.v1+json"
+)
+
+// A store is a fakeBuilder whose images are layouts in a tar.
+type store struct {
+	*fakeBuilder
+	layouts map[string][]byte // by id
+	onLoad  func() error
+}
+
+// onePlain is a layer as it is.
+func onePlain(r io.Reader) (io.ReadCloser, error) { return gzip.NewReader(r) }
+
+// layout makes an image of one layer, and returns its id and its manifest.
+func layout(t *testing.T, w *archive.Writer, text string, labels map[string]string) (string, archive.Descriptor) {
+	t.Helper()
+	var layer bytes.Buffer
+	z := gzip.NewWriter(&layer)
+	if _, err := z.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	at := archive.Descriptor{Digest: digest.FromBytes(layer.Bytes()), Size: int64(layer.Len())}
+	if err := w.Blob(t.Context(), at.Digest, at.Size, &layer); err != nil {
+		t.Fatal(err)
+	}
+	config, err := w.JSON(t.Context(), configType, map[string]any{"architecture": "amd64", "config": map[string]any{"Labels": labels},
+		"rootfs": map[string]any{"diff_ids": []digest.Digest{digest.FromString(text)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := w.JSON(t.Context(), manifestType, map[string]any{"schemaVersion": 2, "mediaType": manifestType, "config": config, "layers": []archive.Descriptor{at}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config.Digest.Encoded(), m
+}
+
+func (s *store) ExportImage(_ context.Context, id string, w io.Writer) error {
+	if s.layouts[id] == nil {
+		return fmt.Errorf("no image %s", id)
+	}
+	_, err := w.Write(s.layouts[id])
+	return err
+}
+
+func (s *store) LoadImage(ctx context.Context, r io.Reader) error {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	if s.onLoad != nil {
+		if err := s.onLoad(); err != nil {
+			return err
+		}
+	}
+	f, err := archive.Open(context.WithoutCancel(ctx), bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		return err
+	}
+	top := f.Index.Manifests[0]
+	i, err := f.Image(context.WithoutCancel(ctx), top, onePlain)
+	if err != nil {
+		return err
+	}
+	s.images[i.ID()], s.layouts[i.ID()], s.manifest[i.ID()] = true, data, s.packages
+	if name := top.Annotations["org.opencontainers.image.ref.name"]; name != "" {
+		s.images[name] = true
+	}
+	return nil
+}
+
+func (s *store) RemoveImage(_ context.Context, id string) error {
+	if !s.images[id] {
+		return fmt.Errorf("no image %s", id)
+	}
+	s.images = map[string]bool{} // whatever names it has; no test has another image then
+	return nil
+}
+
+// baseOf is a base image's text, and the digest that it has in its registry.
+func baseOf(t *testing.T, text string) (fetch func(context.Context, image.Reference, *archive.Writer) (archive.Descriptor, error), d digest.Digest) {
+	t.Helper()
+	none, err := archive.NewWriter(io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, m := layout(t, none, text, nil)
+	return func(_ context.Context, ref image.Reference, w *archive.Writer) (archive.Descriptor, error) {
+		if ref.Digest != m.Digest {
+			return m, fmt.Errorf("asked for %s", ref)
+		}
+		_, d := layout(t, w, text, nil)
+		return d, nil
+	}, m.Digest
+}
+
+// saved is a world with images that can be saved, and the archive of them.
+func saved(t *testing.T, change func(*world)) (*world, *store, []byte) {
+	t.Helper()
+	w := newWorld(t)
+	fetch, d := baseOf(t, "the base")
+	w.leadsTo(d)
+	if change != nil {
+		change(w)
+	}
+	p := w.ensure(t)
+	s := &store{fakeBuilder: w.builder, layouts: map[string][]byte{}}
+	for _, img := range []*Image{&p.Gate, &p.Sandbox} {
+		var file bytes.Buffer
+		l, err := archive.NewWriter(&file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, m := layout(t, l, string(img.Kind), img.Labels)
+		if err := l.Close([]archive.Descriptor{m}); err != nil {
+			t.Fatal(err)
+		}
+		s.images[id], s.layouts[id], s.manifest[id] = true, file.Bytes(), s.packages
+		if err := w.req.recordImage(img.Built, id, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		img.ID = id
+	}
+	var out bytes.Buffer
+	if err := w.req.Save(t.Context(), s, w.opt, p, &out, fetch); err != nil {
+		t.Fatal(err)
+	}
+	return w, s, out.Bytes()
+}
+
+// target is a world with nothing in it, and no network.
+func target(t *testing.T) (*world, *store) {
+	t.Helper()
+	w := newWorld(t)
+	w.leadsTo("")
+	w.req.NodeVersion = ""
+	w.site.Close()
+	return w, &store{fakeBuilder: w.builder, layouts: map[string][]byte{}}
+}
+
+func (w *world) load(t *testing.T, s *store, data []byte) (Plan, error) {
+	t.Helper()
+	return w.req.Load(t.Context(), s, w.opt, bytes.NewReader(data), int64(len(data)), onePlain)
+}
+
+// files are all records of a world, with their content.
+func (w *world) files(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, dir := range []string{w.req.CacheDir, w.req.StateDir} {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) || err == nil && (d.IsDir() || strings.HasSuffix(path, ".lock")) {
+				return nil
+			}
+			data, err := os.ReadFile(path)
+			out[path] = string(data)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// same tells whether nothing has changed.
+func (w *world) same(t *testing.T, s *store, before map[string]string, images int) {
+	t.Helper()
+	now := w.files(t)
+	if len(now) != len(before) || len(s.images) != images {
+		t.Errorf("%d files and %d images, and not %d and %d", len(now), len(s.images), len(before), images)
+	}
+	for path, text := range before {
+		if now[path] != text {
+			t.Errorf("%s has changed", path)
+		}
+	}
+}
+
+// What is saved on one machine starts runs on another one, offline, with the same ids
+// and the same pins.
+func TestArchive(t *testing.T) {
+	for name, change := range map[string]func(*world){
+		"as the recipe has it": nil,
+		"updated": func(w *world) {
+			w.ensure(t)
+			in, err := w.req.inputs()
+			if err != nil {
+				t.Fatal(err)
+			}
+			asked := packagesRecord{Ref: in.base.String(), Digest: in.pin.Digest, Asked: time.Now().UTC().Truncate(time.Second)}
+			if err := writeRecord(w.req.baseFile(in.base, ".packages.json"), asked); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.req.recordLock(newerLock(t), time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"another Node": func(w *world) {
+			newer := strings.Replace(nodeVersion, ".1", ".2", 1)
+			w.req.NodeVersion = newer
+			n, err := image.NewNode(newer, "amd64")
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = errors.Join(writeRecord(w.req.sumFile(n), sumRecord{n.File(), sumOfBytes("node"), "x", time.Now()}),
+				os.WriteFile(filepath.Join(w.req.CacheDir, "node", strings.TrimSuffix(n.File(), ".tar.xz")+"-"+sumOfBytes("node")[:12]+".tar.xz"), []byte("node"), 0o600))
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			from, _, data := saved(t, change)
+			to, s := target(t)
+			to.req.NodeVersion = from.req.NodeVersion
+			was, err := from.req.Plan()
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The control: without it there is nothing to start on.
+			if _, err := to.req.Ensure(t.Context(), s, to.opt); err == nil {
+				t.Fatal("something is there")
+			}
+			to.builder.builds = nil
+			p, err := to.load(t, s, data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Sandbox.ID != was.Sandbox.ID || p.Gate.ID != was.Gate.ID || p.BaseDigest != was.BaseDigest || !p.Pinned.Equal(was.Pinned) || p.Due {
+				t.Errorf("%+v\n%+v", p, was)
+			}
+			got, err := to.req.Ensure(t.Context(), s, to.opt)
+			if err != nil || got.Sandbox.ID != was.Sandbox.ID || len(to.builder.builds) > 0 || len(to.builder.primed) != 2 || to.builder.names[got.Gate.Ref] != got.Gate.ID {
+				t.Errorf("it builds: %v, %q", err, to.builder.builds)
+			}
+			if list, err := to.req.Manifest(got.Gate.ID); err != nil || len(list) != 1 {
+				t.Errorf("%v, %v", list, err)
+			}
+			pinned, err := got.BaseRef.Pin(got.BaseDigest)
+			if err != nil || !s.images[pinned.String()] {
+				t.Errorf("the base is not there by its digest: %v", err)
+			}
+			before, images := to.files(t), len(s.images)
+			if _, err := to.load(t, s, data); err != nil {
+				t.Errorf("once more: %v", err)
+			}
+			to.same(t, s, before, images)
+		})
+	}
+}
+
+// edit makes another archive of one: f gets each small file, and "" takes it away.
+func edit(t *testing.T, data []byte, f func(name, text string) string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for r := tar.NewReader(bytes.NewReader(data)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := f(h.Name, string(text))
+		name := h.Name
+		if now != string(text) && strings.HasPrefix(name, "blobs/") {
+			name = "blobs/sha256/" + digest.FromString(now).Encoded()
+		}
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(now))}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(now)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// rerecord is an archive with other records, of which all digests are right.
+func rerecord(t *testing.T, data []byte, change func(*archived)) []byte {
+	t.Helper()
+	var old, now string
+	data = edit(t, data, func(name, text string) string {
+		if !strings.Contains(text, `"base": {`) || name == "index.json" {
+			return text
+		}
+		var a archived
+		if err := json.Unmarshal([]byte(text), &a); err != nil {
+			t.Fatal(err)
+		}
+		change(&a)
+		b, err := json.Marshal(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old, now = text, string(b)
+		return now
+	})
+	return edit(t, data, func(name, text string) string {
+		if name != "index.json" {
+			return text
+		}
+		var i archive.Index
+		if err := json.Unmarshal([]byte(text), &i); err != nil {
+			t.Fatal(err)
+		}
+		for n := range i.Manifests {
+			if d := &i.Manifests[n]; d.Digest == digest.FromString(old) {
+				d.Digest, d.Size = digest.FromString(now), int64(len(now))
+			}
+		}
+		b, err := json.Marshal(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	})
+}
+
+// An archive with pins for what is not in it, of another recipe, from the future, or
+// that is no archive of ours: nothing of it stays.
+func TestArchiveRefused(t *testing.T) {
+	_, _, data := saved(t, nil)
+	for name, c := range map[string]struct {
+		data   []byte
+		change func(*world)
+		want   string
+	}{
+		"not an archive":        {[]byte("x"), nil, "not a tar archive"},
+		"half of one":           {data[:len(data)/2], nil, "can't be loaded"},
+		"a pin of another base": {rerecord(t, data, func(a *archived) { a.Base.Digest = digestB }), nil, "its pin another one"},
+		"a pin that is none":    {rerecord(t, data, func(a *archived) { a.Base.Digest = "sha256:../x" }), nil, "not a sha256 digest"},
+		"another base's":        {rerecord(t, data, func(a *archived) { a.Base.Ref = "a.example/b:x" }), nil, "set base to that"},
+		"from the future":       {rerecord(t, data, func(a *archived) { a.Base.Resolved = time.Now().Add(72 * time.Hour) }), nil, "from the future"},
+		"a later version":       {rerecord(t, data, func(a *archived) { a.Version = 2 }), nil, "version 2"},
+		"a record too much": {rerecord(t, data, func(a *archived) {
+			a.Packages = &packagesRecord{Ref: a.Base.Ref, Digest: a.Base.Digest, Asked: time.Now()}
+		}), nil, "is not the one that is built here of the same pins"},
+		"a lock that was not made so": {rerecord(t, data, func(a *archived) {
+			l := newerLock(t)
+			a.Lock = &lockRecord{Version: l.Version, Node: l.Node, Package: string(l.Package), Packages: strings.ReplaceAll(string(l.Packages), "sha512-", "sha512-AA")}
+		}), nil, "lock file"},
+		"another entrypoint": {data, func(w *world) { w.req.EntrypointSHA256 = sumOfBytes("another") }, "use the same ai-sandbox"},
+		"another machine":    {data, func(w *world) { w.req.Arch = "arm64" }, "amd64"},
+		"no sandbox's image": {edit(t, data, func(name, text string) string {
+			if name == "index.json" {
+				return strings.Replace(text, `"aisb.kind": "sandbox"`, `"aisb.kind": "other"`, 1)
+			}
+			return text
+		}), nil, "none that ai-sandbox image save has made"},
+		"two gates": {edit(t, data, func(name, text string) string {
+			if name == "index.json" {
+				return strings.Replace(text, `"aisb.kind": "sandbox"`, `"aisb.kind": "gate"`, 1)
+			}
+			return text
+		}), nil, `two of "gate"`},
+		"a gate for a sandbox": {edit(t, data, func(name, text string) string {
+			if name == "index.json" {
+				return strings.NewReplacer(`"aisb.kind": "sandbox"`, `"aisb.kind": "gate"`, `"aisb.kind": "gate"`, `"aisb.kind": "sandbox"`).Replace(text)
+			}
+			return text
+		}), nil, "is not the one that is built here"},
+		"a signature is demanded": {data, func(w *world) { w.rules("sha256:rules") }, "an archive carries none"},
+		"no policy.json": {data, func(w *world) {
+			w.req.Demands = func(image.Reference) (digest.Digest, error) { return "", errors.New("no policy.json") }
+		}, "no policy.json"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, s := target(t)
+			w.req.NodeVersion = nodeVersion
+			if c.change != nil {
+				c.change(w)
+			}
+			if _, err := w.load(t, s, c.data); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, and not %q", err, c.want)
+			}
+			w.same(t, s, nil, 0)
+		})
+	}
+	// The control.
+	w, s := target(t)
+	w.req.NodeVersion = nodeVersion
+	if _, err := w.load(t, s, data); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whatever fails on the way, and whenever somebody ends it: nothing of it stays.
+func TestArchiveUndone(t *testing.T) {
+	_, _, data := saved(t, nil)
+	for n := 1; n <= 3; n++ {
+		w, s := target(t)
+		w.req.NodeVersion = nodeVersion
+		ctx, cancel := context.WithCancel(t.Context())
+		loads := 0
+		s.onLoad = func() error {
+			if loads++; loads == n {
+				cancel() // podman goes on, and has the image after all
+			}
+			return nil
+		}
+		if _, err := w.req.Load(ctx, s, w.opt, bytes.NewReader(data), int64(len(data)), onePlain); !errors.Is(err, context.Canceled) {
+			t.Errorf("ended at load %d: %v", n, err)
+		}
+		w.same(t, s, nil, 0)
+
+		w, s = target(t)
+		w.req.NodeVersion = nodeVersion
+		loads = 0
+		s.onLoad = func() error {
+			if loads++; loads == n {
+				return errors.New("no space left on device")
+			}
+			return nil
+		}
+		if _, err := w.load(t, s, data); err == nil || !strings.Contains(err.Error(), "no space left") {
+			t.Errorf("failed at load %d: %v", n, err)
+		}
+		w.same(t, s, nil, 0)
+	}
+	// The records can't be written: the pin is the last of them.
+	w, s := target(t)
+	w.req.NodeVersion = nodeVersion
+	in, err := w.req.inputs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(w.req.baseFile(in.base, ".json")+"/x", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.load(t, s, data); err == nil {
+		t.Error("it is loaded without a pin")
+	}
+	if err := os.RemoveAll(w.req.baseFile(in.base, ".json")); err != nil {
+		t.Fatal(err)
+	}
+	w.same(t, s, nil, 0)
+}
+
+// What is newer here is not lost, and what is older is replaced.
+func TestArchiveOlder(t *testing.T) {
+	from, _, data := saved(t, nil)
+	was, err := from.req.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, d := was.BaseRef, was.BaseDigest
+	pin := func(d digest.Digest, age time.Duration) func(*world) error {
+		return func(w *world) error {
+			return w.req.recordBase(ref, baseRecord{Ref: ref.String(), Digest: d, Resolved: was.Pinned.Add(-age)})
+		}
+	}
+	for name, c := range map[string]struct {
+		here func(*world) error
+		want string // "": loaded
+	}{
+		"nothing":                       {func(*world) error { return nil }, ""},
+		"an older pin":                  {pin(digestB, day), ""},
+		"a newer pin":                   {pin(digestB, -time.Hour), "nothing is loaded"},
+		"one of the same time":          {pin(digestB, 0), "nothing is loaded"},
+		"the same pin, confirmed later": {pin(d, -time.Hour), ""},
+		"later packages": {func(w *world) error {
+			return errors.Join(pin(d, 0)(w), writeRecord(w.req.baseFile(ref, ".packages.json"), packagesRecord{ref.String(), d, time.Now()}))
+		}, "nothing is loaded"},
+		"packages of another base": {func(w *world) error {
+			return errors.Join(pin(digestB, day)(w), writeRecord(w.req.baseFile(ref, ".packages.json"), packagesRecord{ref.String(), digestB, time.Now()}))
+		}, ""},
+		"a newer harness": {func(w *world) error { return w.req.recordLock(newerLock(t), time.Now()) }, "nothing is loaded"},
+		"a pin that is damaged": {func(w *world) error {
+			return writeRecord(w.req.baseFile(ref, ".json"), map[string]int{"x": 1})
+		}, "is damaged"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, s := target(t)
+			w.req.NodeVersion = nodeVersion
+			if err := c.here(w); err != nil {
+				t.Fatal(err)
+			}
+			before := w.files(t)
+			p, err := w.load(t, s, data)
+			if c.want != "" {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%v, and not %q", err, c.want)
+				}
+				w.same(t, s, before, 0)
+				return
+			}
+			if err != nil || p.BaseDigest != d || p.Sandbox.ID != was.Sandbox.ID || p.Pinned.Before(was.Pinned) {
+				t.Errorf("%v, on %s", err, p.BaseDigest)
+			}
+			if name == "the same pin, confirmed later" && !p.Pinned.After(was.Pinned) {
+				t.Errorf("pinned %s", p.Pinned)
+			}
+		})
+	}
+}
+
+// An image of the same recipe that was built here stays.
+func TestArchiveBesideOwn(t *testing.T) {
+	from, _, data := saved(t, nil)
+	w := newWorld(t)
+	was, err := from.req.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.leadsTo(was.BaseDigest)
+	own := w.ensure(t)
+	w.leadsTo("")
+	s := &store{fakeBuilder: w.builder, layouts: map[string][]byte{}}
+	p, err := w.load(t, s, data)
+	if err != nil || p.Sandbox.ID != own.Sandbox.ID || p.Gate.ID != own.Gate.ID {
+		t.Errorf("%v, %s and not %s", err, p.Sandbox.ID, own.Sandbox.ID)
+	}
+	if !slices.ContainsFunc(w.said, func(s string) bool { return strings.Contains(s, "is here already, and stays") }) {
+		t.Errorf("said %q", w.said)
+	}
+}
+
+// An unpinned base has no digest that could be kept.
+func TestSaveUnpinned(t *testing.T) {
+	w := newWorld(t)
+	w.leadsTo("")
+	p := w.ensure(t)
+	s := &store{fakeBuilder: w.builder, layouts: map[string][]byte{}}
+	if err := w.req.Save(t.Context(), s, w.opt, p, io.Discard, nil); err == nil || !strings.Contains(err.Error(), "UNPINNED") {
+		t.Errorf("%v", err)
+	}
+}
+
+// newerLock is a harness that an update would have found.
+func newerLock(t *testing.T) *image.Lock {
+	t.Helper()
+	const module = "@earendil-works/pi-coding-agent"
+	l, err := image.ParseLock([]byte(`{"dependencies":{"`+module+`":"99.0.0"}}`),
+		[]byte(`{"packages":{"":{},"node_modules/`+module+`":{"version":"99.0.0","integrity":"sha512-abc","engines":{"node":">=22.0.0"}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
