@@ -229,7 +229,31 @@ func TestCanaries(t *testing.T) {
 		t.Errorf("inside there are %q", in)
 	}
 
-	// At the end everything of podman's, the images' layers too, and the journal.
+	// What --keep leaves, here of a command line with a value in it.
+	r = b.OK(append(append([]string{"--keep", "--ephemeral-home"}, args...), "--", "sh", "-c", `test -n "$FILED" && echo x >~/kept`, byName)...)
+	silent("--keep", r)
+	id = drive.Kept(t, r)
+	t.Cleanup(func() { b.Run("rm", id) })
+	if out := drive.Output(t, "podman", "inspect", "aisb-"+id); len(c.In(out)) > 0 || !strings.Contains(out, `"Status": "exited"`) {
+		t.Errorf("podman inspect of what is kept has %q: %s", c.In(out), drive.Tail(out))
+	}
+	if out := podmanSays("diff", "aisb-"+id); len(c.In(out)) > 0 {
+		t.Errorf("podman diff: %s", out)
+	}
+	sweep("after --keep", meta...)
+	for _, verb := range [][]string{{"ls"}, {"ls", "--json"}, {"logs", id}, {"logs", id, "--json"}} {
+		r := b.OK(verb...)
+		silent(verb[0], r)
+		if !strings.Contains(r.Out, "[BY_NAME]") {
+			t.Errorf("%q: %s", verb, r)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(w.home, "e2e", "state", "ai-sandbox", "sessions", id, "policy.json")); err != nil || !strings.Contains(string(text), `"[BY_NAME]"`) {
+		t.Errorf("the policy: %s (%v)", text, err)
+	}
+
+	// At the end everything of podman's, the images' layers and what is kept too, and
+	// the journal.
 	name := "e2e-control-" + strings.ToLower(b.Token)
 	drive.Output(t, "podman", "create", "--name", name, "--label", "control="+planted, "--env", "CONTROL="+planted, imageIDs(t, b)[0], "true")
 	t.Cleanup(func() { podmanSays("rm", "-f", name) })
@@ -252,6 +276,12 @@ func TestCanaries(t *testing.T) {
 	if _, err := exec.LookPath("journalctl"); err == nil {
 		if out, _ := exec.Command("journalctl", "--no-pager", "--since", began.Format("2006-01-02 15:04:05")).CombinedOutput(); len(c.In(string(out))) > 0 {
 			t.Errorf("the journal has %q", c.In(string(out)))
+		}
+	}
+	b.OK("rm", id)
+	for _, what := range [][]string{{"container", "exists", "aisb-" + id}, {"volume", "exists", "aisb-home-" + id}} {
+		if err := exec.Command("podman", what...).Run(); err == nil {
+			t.Errorf("rm leaves: podman %q", what)
 		}
 	}
 }

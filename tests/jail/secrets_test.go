@@ -4,7 +4,9 @@ package jail
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,9 +45,8 @@ func canaries(t *testing.T, b *box) (c *canary.Set, args []string, byName, filed
 }
 
 // A canary that came in by any channel is nowhere but in the command: not at rest
-// while a run lasts, after it has ended, failed or was killed, not in what
-// ai-sandbox says, and not in what ps shows of anybody. --keep, which leaves a
-// sandbox behind, does not exist yet.
+// while a run lasts, after it has ended, failed or was killed, not in what --keep
+// leaves, not in what ai-sandbox says, and not in what ps shows of anybody.
 func TestCanaries(t *testing.T) {
 	b := newBox(t)
 	home := b.ofUser(t, ".local/bin")
@@ -153,6 +154,32 @@ func TestCanaries(t *testing.T) {
 		t.Errorf("%s %s (%v)", r, text, err)
 	}
 	sweep("after failures")
+	// What --keep leaves, here of a command line with a value in it.
+	r = b.OK(append(append([]string{"--keep", "--ephemeral-home"}, args...), "--", "sh", "-c", `test -n "$FILED" && echo x >~/kept`, byName)...)
+	silent("--keep", r)
+	id := drive.Kept(t, r)
+	if _, err := os.Stat(filepath.Join(stateDir(), "homes", "aisb-home-"+id, "kept")); err != nil {
+		t.Errorf("the home is not kept: %v", err)
+	}
+	sweep("after --keep")
+	for _, verb := range [][]string{{"ls"}, {"ls", "--json"}, {"logs", id}, {"logs", id, "--json"}} {
+		r := b.OK(verb...)
+		silent(verb[0], r)
+		if !strings.Contains(r.Out, "[BY_NAME]") {
+			t.Errorf("%q: %s", verb, r)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(stateDir(), "sessions", id, "policy.json")); err != nil || !strings.Contains(string(text), `"[BY_NAME]"`) {
+		t.Errorf("the policy: %s (%v)", text, err)
+	}
+	b.OK("clean", "--volumes")
+	if _, err := os.Stat(filepath.Join(stateDir(), "homes", "aisb-home-"+id, "kept")); err != nil {
+		t.Errorf("the home is cleaned away: %v", err)
+	}
+	b.OK("rm", id)
+	if _, err := os.Stat(filepath.Join(stateDir(), "homes", "aisb-home-"+id)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the home is not removed: %v", err)
+	}
 	b.Env = append(b.Env, "AISB_NODE_MIRROR=https://u:"+byName+"@m.test/"+filed)
 	for _, format := range []string{"--json=true", "--json=false"} {
 		silent("config", b.OK(append([]string{"config", format}, args...)...))
