@@ -23,16 +23,16 @@ const MaxJSON = 8 << 20
 // other version, nothing behind the value, nothing that no Policy of ours has.
 // What it returns is not what a run may do: nothing but printouts is made of it.
 func Decode(r io.Reader) (Policy, error) {
+	const hint = "give what --print-policy=json prints"
 	data, err := io.ReadAll(io.LimitReader(r, MaxJSON+1))
 	switch {
 	case err != nil:
 		return Policy{}, fmt.Errorf("read the policy: %w", err)
 	case len(data) > MaxJSON:
-		return Policy{}, fmt.Errorf("the policy is longer than %d MiB", MaxJSON>>20)
+		return Policy{}, fmt.Errorf("the policy is longer than %d MiB; %s", MaxJSON>>20, hint)
 	case !utf8.Valid(data):
-		return Policy{}, errors.New("the policy is not UTF-8 text")
+		return Policy{}, errors.New("the policy is not UTF-8 text; " + hint)
 	}
-	const hint = "give what --print-policy=json prints"
 	// Its version first: another one may have any fields.
 	var v struct {
 		Version *int `json:"version"`
@@ -52,11 +52,60 @@ func Decode(r io.Reader) (Policy, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return Policy{}, errors.New("something follows the policy; " + hint + " alone")
 	}
+	if err := plainKeys(data); err != nil {
+		return Policy{}, fmt.Errorf("the policy can't be read (%w); %s of this ai-sandbox", err, hint)
+	}
 	if err := p.check(); err != nil {
 		return Policy{}, fmt.Errorf("the policy makes no sense: %w; %s", err, hint)
 	}
 	return p, nil
 }
+
+// plainKeys refuses a key that stands twice in an object, or in other letters than
+// a printout's: encoding/json takes both, and the last one counts or adds to the
+// first (RFC 8259, section 4: what software makes of it is unpredictable). data is
+// what has been decoded, so its keys are a Policy's but for upper and lower case.
+func plainKeys(data []byte) error {
+	type level struct {
+		object, value bool // value: the key of an object has been read
+		seen          map[string]bool
+	}
+	stack := []level{{}}
+	for d := json.NewDecoder(bytes.NewReader(data)); ; {
+		t, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read JSON: %w", err)
+		}
+		if t == json.Delim('}') || t == json.Delim(']') {
+			stack = stack[:len(stack)-1]
+			continue
+		}
+		in := &stack[len(stack)-1]
+		if key, ok := t.(string); ok && in.object && !in.value {
+			switch {
+			case strings.Trim(key, keyLetters) != "":
+				return fmt.Errorf("%s is not written as in a printout", Quote(cut(key)))
+			case in.seen[key]:
+				return fmt.Errorf("%s stands there twice", Quote(key))
+			}
+			in.seen[key], in.value = true, true
+			continue
+		}
+		in.value = false
+		switch t {
+		case json.Delim('{'):
+			stack = append(stack, level{object: true, seen: map[string]bool{}})
+		case json.Delim('['):
+			stack = append(stack, level{})
+		}
+	}
+}
+
+// keyLetters are those of the keys in a printout.
+const keyLetters = "abcdefghijklmnopqrstuvwxyz0123456789_"
 
 // check refuses what no printout of ours says, as far as what reads a Policy
 // relies on it.

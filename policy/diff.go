@@ -66,6 +66,15 @@ func Diff(a, b Policy) Difference {
 		d.otherwise("the order of the published ports")
 	}
 	d.limits(a.Limits, b.Limits)
+	for _, s := range missing(b.Unheld, a.Unheld) {
+		d.more("protected, but can be replaced inside: %s", short(s))
+	}
+	for _, s := range missing(a.Unheld, b.Unheld) {
+		d.less("can't be replaced inside: %s", short(s))
+	}
+	if d.Empty() && !slices.Equal(a.Unheld, b.Unheld) {
+		d.otherwise("the order of what can be replaced inside")
+	}
 	for _, s := range missing(b.Capabilities, a.Capabilities) {
 		d.more("the entrypoint holds %s", short(s))
 	}
@@ -87,7 +96,7 @@ func Diff(a, b Policy) Difference {
 			d.otherwise("marked: %s", Printable(s))
 		}
 	}
-	d.rest("", a, b, "runtime", "isolation", "harness", "command", "project", "workdir", "workdir_note", "keep_root", "image", "mounts", "home",
+	d.rest("", a, b, "runtime", "isolation", "harness", "command", "project", "workdir", "workdir_note", "unheld", "keep_root", "image", "mounts", "home",
 		"env", "net", "publish", "limits", "entrypoint_capabilities", "ruleset", "unusual", "settings")
 	return d
 }
@@ -345,9 +354,10 @@ func (d *Difference) home(a, b Home) {
 	for _, f := range b.Seeds {
 		sb = append(sb, fmt.Sprintf("%s %04o %s", f.Path, f.Mode, f.ContentSHA256))
 	}
+	d.lists("mount point in the home", a.Points, b.Points)
 	d.lists("link in the home", la, lb)
 	d.lists("file in the home", sa, sb)
-	d.rest("home", a, b, "volume", "ephemeral", "links", "seeds")
+	d.rest("home", a, b, "volume", "ephemeral", "mount_points", "links", "seeds")
 }
 
 // lists is for lines that come and go without allowing anything by themselves.
@@ -411,10 +421,19 @@ func (d *Difference) env(a, b []Env) {
 		case is == nil:
 			d.less("no variable %s", short(name))
 		default:
-			if was.Value != is.Value || was.From != is.From {
+			// What comes from outside tells more than what the printout has.
+			switch {
+			case is.Passed() && !was.Passed():
+				d.more("variable %s -> %s", show(*was), show(*is))
+			case was.Passed() && !is.Passed():
+				d.less("variable %s -> %s", show(*was), show(*is))
+			case was.Value != is.Value || was.From != is.From:
 				d.otherwise("variable %s -> %s", show(*was), show(*is))
 			}
-			d.rest("variable "+short(name), *was, *is, "name", "value", "from")
+			if was.Secret != is.Secret && was.Passed() == is.Passed() { // else it is said
+				d.otherwise("the value of %s is hidden: %v -> %v", short(name), was.Secret, is.Secret)
+			}
+			d.rest("variable "+short(name), *was, *is, "name", "value", "from", "secret")
 		}
 	}
 	if len(a) != len(b) && d.Empty() {

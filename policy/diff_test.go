@@ -48,7 +48,18 @@ func TestDiff(t *testing.T) {
 			in.Binds = []Mount{{Kind: KindBind, Source: "/srv/data", Target: "/data", Why: "x"}}
 		}, more: "/srv/data at /data: read-write"},
 		"passed": {change: func(in *Input) { in.Env = append(in.Env, "TOKEN") }, more: "variable TOKEN with the value from host"},
-		"value":  {change: func(in *Input) { in.Env = []string{"A=c"} }, otherwise: "variable A=b -> A=c"},
+		"token by hand": {change: func(in *Input) { in.Token = "KEY" },
+			more: "variable KEY with the value from harness"},
+		"constant gone": {change: func(in *Input) { in.Env = []string{"A"} },
+			more: "variable A=b -> A with the value from host"},
+		"own path": {change: func(in *Input) { in.Env = append(in.Env, "PATH=/x") },
+			otherwise: "variable PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/home/sandbox/.local/bin -> PATH=/x"},
+		"caller's path": {change: func(in *Input) { in.Env = append(in.Env, "PATH") },
+			more: "variable PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/home/sandbox/.local/bin -> PATH with the value from host"},
+		"unheld": {change: func(in *Input) { in.Facts.Tree.Found[".envrc"] = FoundLink },
+			more:      "/home/dev/work/shop/.envrc at /home/dev/work/shop/.envrc: read-write, not read-only|protected, but can be replaced inside: /home/dev/work/shop/.envrc",
+			otherwise: "marked: NOT HELD: .envrc is a symbolic link, which can't be mounted over: inside, it can be replaced; a change is named at the end"},
+		"value": {change: func(in *Input) { in.Env = []string{"A=c"} }, otherwise: "variable A=b -> A=c"},
 		"argument": {change: func(in *Input) { in.Command = []string{"pi", "\x1b[2J\u202e"} },
 			otherwise: `command: pi -> pi "\x1b[2J\u202e"`},
 		"unpinned": {change: func(in *Input) { in.Image.BaseDigest = "" }, more: "a base image that no digest pins",
@@ -66,6 +77,8 @@ func TestDiff(t *testing.T) {
 	} {
 		in := plain()
 		in.Allow, in.Env = []Entry{entry(t, "a.example.com"), entry(t, "192.0.2.0/24")}, []string{"A=b"}
+		in.Facts.EnvSet = func(n string) bool { return slices.Contains([]string{"A", "KEY", "PATH", "TOKEN"}, n) }
+		in.Facts.Tree.Found = map[string]string{".envrc": FoundFile}
 		in.Limits.Memory.Text, in.Limits.Pids.Text = "1g", "200"
 		in.Facts.Limits.Memory.By, in.Facts.Limits.Pids.By = ByCgroup, ByCgroup
 		a, err := Resolve(in)
@@ -75,7 +88,7 @@ func TestDiff(t *testing.T) {
 		tc.change(&in)
 		b, err := Resolve(in)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%s: %v", name, err)
 		}
 		d, back := Diff(a, b), Diff(b, a)
 		split := func(s string) []string { return strings.FieldsFunc(s, func(r rune) bool { return r == '|' }) }
@@ -240,6 +253,36 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+// Decode tells keys apart by their letters, so they have to be of these.
+func TestKeyLetters(t *testing.T) {
+	seen := map[reflect.Type]bool{}
+	var walk func(reflect.Type)
+	walk = func(typ reflect.Type) {
+		switch {
+		case seen[typ]:
+		case typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice:
+			walk(typ.Elem())
+		case typ.Kind() == reflect.Map:
+			t.Errorf("%s: the keys of a map are not looked at", typ)
+		case typ.Kind() == reflect.Struct && typ != reflect.TypeFor[Entry]():
+			seen[typ] = true
+			for _, f := range reflect.VisibleFields(typ) {
+				name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+				if name == "" || name != "-" && strings.Trim(name, keyLetters) != "" {
+					t.Errorf("%s.%s has the key %q", typ, f.Name, name)
+				}
+				if name != "-" {
+					walk(f.Type)
+				}
+			}
+		}
+	}
+	walk(reflect.TypeFor[Policy]())
+	if len(seen) < 8 {
+		t.Errorf("only %d types were looked at", len(seen))
+	}
+}
+
 func TestDecodeRefuses(t *testing.T) {
 	good, err := many(t)["podman all gated"].JSON()
 	if err != nil {
@@ -262,14 +305,20 @@ func TestDecodeRefuses(t *testing.T) {
 		"hostile field": {change(`"version": 1`, `"version": 1, "\u001b[2J": 1`), `\x1b[2J`},
 		"twice":         {string(good) + string(good), "no policy in JSON"},
 		"behind":        {string(good) + "x", "no policy in JSON"},
-		"bytes":         {change(`"podman"`, "\"\xff\""), "not UTF-8"},
-		"long":          {change(`"podman"`, `"`+strings.Repeat("x", MaxJSON)+`"`), "longer than 8 MiB"},
+		"bytes":         {change(`"podman"`, "\"\xff\""), "not UTF-8 text; give what"},
+		"long":          {change(`"podman"`, `"`+strings.Repeat("x", MaxJSON)+`"`), "longer than 8 MiB; give what"},
 		"deep":          {strings.Repeat("[", 1<<20), "no policy in JSON"},
 		"runtime":       {change(`"runtime": "podman"`, `"runtime": "docker"`), "runtime docker is not known"},
 		"kind":          {change(`"kind": "tmpfs"`, `"kind": "overlay"`), "kind of mount overlay is not known"},
 		"target":        {change(`"target": "/tmp"`, `"target": "/tmp/../etc"`), "not a plain absolute path"},
 		"size":          {change(`"size_bytes": 67108864`, `"size_bytes": -1`), "negative"},
 		"variable":      {change(`"name": "TOKEN"`, `"name": "TO KEN"`), "not a variable's name"},
+		"field twice":   {change(`"version": 1`, `"version": 1, "mounts": []`), "mounts stands there twice"},
+		"twice below":   {change(`"read_only": true`, `"read_only": true, "read_only": false`), "read_only stands there twice"},
+		"other case":    {change(`"mounts"`, `"Mounts"`), "Mounts is not written as in a printout"},
+		"both cases":    {change(`"version": 1`, `"version": 1, "Mounts": []`), "Mounts is not written"},
+		"case below":    {change(`"read_only"`, `"Read_Only"`), "Read_Only is not written"},
+		"folded":        {change(`"kind": "tmpfs"`, `"\u212aind": "tmpfs"`), "\u212aind is not written"},
 		"wide list":     {change(`".example.com:8443"`, `"*"`), "every host"},
 	} {
 		p, err := Decode(strings.NewReader(tc[0]))

@@ -77,7 +77,7 @@ func (a *app) readPolicy(name string) (policy.Policy, error) {
 		}
 		f, err := os.Open(path)
 		if err != nil {
-			return policy.Policy{}, fmt.Errorf("open the policy: %w", err)
+			return policy.Policy{}, fmt.Errorf("open the policy: %w; name a file with what --print-policy=json printed, or - for standard input", err)
 		}
 		defer f.Close()
 		in = f
