@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,6 +82,8 @@ func TestRefusals(t *testing.T) {
 		{podman, func(f *Facts) { f.Dirs.XDGRuntime = "" }, "XDG_RUNTIME_DIR is not set, and podman needs it; log in as this user, or make /run/user/1000 exist (sudo loginctl enable-linger dev) and export it"},
 		{podman, func(f *Facts) { f.Dirs.RuntimeMode = 0 }, "XDG_RUNTIME_DIR /run/user/1000 is not a directory; make it (sudo loginctl enable-linger dev) or point the variable at /run/user/1000"},
 		{podman, func(f *Facts) { f.Dirs.RuntimeMode |= 0o007 }, "XDG_RUNTIME_DIR /run/user/1000 is open to other users; point the variable at /run/user/1000"},
+		{podman, func(f *Facts) { f.ContainersSteered = []string{"/home/dev/.config/containers/policy.json"} },
+			"/home/dev/.config/containers/policy.json must be outside the project, or a sandboxed command could rewrite what podman obeys; start ai-sandbox elsewhere"},
 		{both, func(f *Facts) { f.Steered = []string{"XDG_CONFIG_HOME"} }, "XDG_CONFIG_HOME must be absolute and outside the project, or a sandboxed command could rewrite what ai-sandbox obeys; point it elsewhere"},
 
 		{both, in("/"), "the project would be /, the whole machine; " + elsewhere},
@@ -345,6 +348,20 @@ func TestProbe(t *testing.T) {
 	in.State = filepath.Join(project, "out", "state")
 	if f, err = Probe(in); err != nil || strings.Join(f.Steered, " ") != in.State {
 		t.Errorf("through the project: steered %s (%v)", f.Steered, err)
+	}
+	// podman's own configuration, from a dotfiles tree.
+	if len(f.ContainersSteered) > 0 {
+		t.Errorf("%s is in the project", f.ContainersSteered)
+	}
+	conf := filepath.Join(in.Home, ".config")
+	if err := os.MkdirAll(conf, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(project, "containers"), filepath.Join(conf, "containers")); err != nil {
+		t.Fatal(err)
+	}
+	if f, err = Probe(in); err != nil || !slices.Contains(f.ContainersSteered, filepath.Join(conf, "containers/policy.json")) {
+		t.Errorf("podman's: steered %s (%v)", f.ContainersSteered, err)
 	}
 	in.Cwd, in.AnyDir = in.Home, true
 	if f, err = Probe(in); err != nil || f.Project.Path != "" {
