@@ -315,6 +315,9 @@ func (r Request) Load(ctx context.Context, b Archiver, o Options, from io.Reader
 	if err := r.remember(here, l, &undo); err != nil {
 		return Plan{}, err
 	}
+	if old := here.pin.Digest; old != "" && old != l.plan.BaseDigest {
+		o.Say("%s was pinned to %.19s, and now is to %.19s", here.base, old, l.plan.BaseDigest)
+	}
 	// Read back: a start of now finds these, and asks nobody.
 	p, err := r.Plan()
 	if err == nil && (p.Gate.Hash != l.plan.Gate.Hash || p.Sandbox.Hash != l.plan.Sandbox.Hash) {

@@ -527,6 +527,9 @@ func TestArchiveOlder(t *testing.T) {
 			if err != nil || p.BaseDigest != d || p.Sandbox.ID != was.Sandbox.ID || p.Pinned.Before(was.Pinned) {
 				t.Errorf("%v, on %s", err, p.BaseDigest)
 			}
+			if said := strings.Join(w.said, "\n"); strings.Contains(said, "was pinned to ") != (name == "an older pin" || name == "packages of another base") {
+				t.Errorf("said %q", said)
+			}
 			if name == "the same pin, confirmed later" && !p.Pinned.After(was.Pinned) {
 				t.Errorf("pinned %s", p.Pinned)
 			}
