@@ -128,6 +128,9 @@ func ParsePublish(s string) (Publish, error) {
 
 // ParsePublishAddr reads the address that entries without one are published at.
 func ParsePublishAddr(s string) (string, error) {
+	if len(s) > maxPublishText {
+		return "", fmt.Errorf("publish_addr %s... is longer than any address; write one of this machine's, such as %s", Quote(s[:maxPublishText]), LoopbackAddr)
+	}
 	a, err := netip.ParseAddr(s)
 	if err != nil {
 		return "", fmt.Errorf("publish_addr %s is not an IP address; write one of this machine's, such as %s", Quote(s), LoopbackAddr)

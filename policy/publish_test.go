@@ -2,7 +2,9 @@ package policy
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -101,6 +103,34 @@ func FuzzParsePublish(f *testing.F) {
 		}
 		if q, err := ParsePublish(again); err != nil || q != p {
 			t.Errorf("%q is %+v, and %q is %+v, %v", s, p, again, q, err)
+		}
+	})
+}
+
+// An address that is taken is that of one machine, in its one form; what is refused
+// is short and can be shown.
+func FuzzParsePublishAddr(f *testing.F) {
+	for _, s := range []string{"127.0.0.1", "::1", "0:0::1", "::ffff:1.2.3.4", "fe80::1%eth0\x1b", "224.0.0.1", "1.2.3.4:5", "[::1]", "localhost", "", strings.Repeat("1", 5000)} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		addr, err := ParsePublishAddr(s)
+		if err != nil {
+			if len(err.Error()) > 500 || strings.ContainsFunc(err.Error(), func(r rune) bool { return !strconv.IsPrint(r) }) {
+				t.Errorf("%q: %d bytes: %.500q", s, len(err.Error()), err)
+			}
+			return
+		}
+		a, err := netip.ParseAddr(addr)
+		if err != nil || a.String() != addr || a.Zone() != "" || a.IsMulticast() || a.Is4In6() {
+			t.Errorf("%q is %q: %v", s, addr, err)
+		}
+		if again, err := ParsePublishAddr(addr); err != nil || again != addr {
+			t.Errorf("%q is %q, and that %q, %v", s, addr, again, err)
+		}
+		// It fits the entries' grammar.
+		if p, err := ParsePublish(Publish{Addr: addr, HostPort: 1, Port: 2}.Host() + ":2"); err != nil || p.Addr != addr {
+			t.Errorf("%q: %+v, %v", s, p, err)
 		}
 	})
 }

@@ -54,9 +54,7 @@ func parseConfig(text string) ([]setting, error) {
 			}
 			continue
 		}
-		n := strings.IndexFunc(text, func(r rune) bool {
-			return r != '-' && (r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r))
-		})
+		n := strings.IndexFunc(text, func(r rune) bool { return !isKey(r) })
 		if n < 0 {
 			n = len(text)
 		}
@@ -77,6 +75,11 @@ func parseConfig(text string) ([]setting, error) {
 	}
 }
 
+// isKey tells whether a character may be in the name of a section or key.
+func isKey(r rune) bool {
+	return r == '-' || r <= unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r))
+}
+
 // configSection reads the name of a section, to after its bracket. A subsection is
 // dropped: it is a condition of includeIf, and none is believed.
 func configSection(text string) (name, rest string, ok bool) {
@@ -85,6 +88,9 @@ func configSection(text string) (name, rest string, ok bool) {
 		return "", "", false
 	}
 	name, text = strings.ToLower(text[:n]), strings.TrimLeft(text[n:], " \t")
+	if strings.ContainsFunc(name, func(r rune) bool { return r != '.' && !isKey(r) }) {
+		return "", "", false
+	}
 	name, _, _ = strings.Cut(name, ".")
 	if strings.HasPrefix(text, "\"") {
 		for text = text[1:]; ; text = text[1:] {
@@ -109,7 +115,6 @@ func configValue(text string) (value, rest string, ok bool) {
 	var b strings.Builder
 	quoted, comment := false, false
 	keep := 0 // of what is written: space at the end is not part of it
-	text = strings.TrimLeft(text, " \t")
 	for i := 0; ; i++ {
 		switch {
 		case i == len(text) || text[i] == '\n':
@@ -118,8 +123,10 @@ func configValue(text string) (value, rest string, ok bool) {
 			}
 			return b.String()[:keep], text[i:], true
 		case comment:
-		case !quoted && (text[i] == ' ' || text[i] == '\t'):
-			b.WriteByte(text[i])
+		case !quoted && (text[i] == ' ' || text[i] == '\t' || text[i] == '\r'):
+			if b.Len() > 0 {
+				b.WriteByte(text[i])
+			}
 			continue
 		case !quoted && (text[i] == '#' || text[i] == ';'):
 			comment = true
@@ -131,6 +138,7 @@ func configValue(text string) (value, rest string, ok bool) {
 				return "", "", false
 			}
 			if text[i] == '\n' {
+				keep = b.Len() // git has the space before it, too
 				continue
 			}
 			at := strings.IndexByte(`tbn\"`, text[i])

@@ -323,8 +323,10 @@ func TestParseConfig(t *testing.T) {
 		"[core]\nhooksPath = \" a;b \"c\\t\\\"\\\\\n":              "[{core hookspath  a;b c\t\"\\}]",
 		"[includeIf \"gitdir:a]\\\"b\"] path = x\n[include]path=y": "[{includeif path x} {include path y}]",
 		"[include.x]\npath = a":                                    "[{include path a}]",
+		"[a]b = x \\\n":                                            "[{a b x }]",
+		"[a]b = \"\" \\\n x\r":                                     "[{a b x}]",
 		"\ufeff# x\n[a]b":                                          "[{a b }]",
-		"x = 1":                                                    "bad", "[core\nx = 1": "bad", "[core]\nx = \"a\nb\"": "bad", "[core]\nx = \\q": "bad", "[core \"a\n\"]": "bad", "[core]\n= x": "bad", "[core]\nx y": "bad", "[core]\x00": "bad", "[]": "bad",
+		"x = 1":                                                    "bad", "[core\nx = 1": "bad", "[core]\nx = \"a\nb\"": "bad", "[core]\nx = \\q": "bad", "[core \"a\n\"]": "bad", "[core]\n= x": "bad", "[core]\nx y": "bad", "[core]\x00": "bad", "[]": "bad", "[\"]x": "bad",
 	} {
 		got, err := parseConfig(text)
 		out := fmt.Sprint(got)

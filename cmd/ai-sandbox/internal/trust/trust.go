@@ -80,16 +80,25 @@ func (s Store) Load(project string) (file config.File, ok bool, err error) {
 	if err != nil {
 		return config.File{}, false, fmt.Errorf("read what is trusted here: %w", err)
 	}
+	if file, err = parse(path, project, data); err != nil {
+		return bad(err.Error())
+	}
+	return file, true, nil
+}
+
+// parse reads the record of a project, which lies at a path.
+func parse(path, project string, data []byte) (config.File, error) {
 	var r record
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&r); err != nil || r.Version != version || r.Project != project || r.SHA256 != sum(project, r.Settings) {
-		return bad("is damaged")
+		return config.File{}, errors.New("is damaged")
 	}
-	if file, err = config.ParseProject(path, []byte(r.Settings)); err != nil {
-		return bad("holds what this version does not know")
+	file, err := config.ParseProject(path, []byte(r.Settings))
+	if err != nil {
+		return config.File{}, errors.New("holds what this version does not know")
 	}
-	return file, true, nil
+	return file, nil
 }
 
 // Save records that a file is trusted in a project: whole or not at all.
