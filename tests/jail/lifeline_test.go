@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -197,7 +198,8 @@ func TestNothingLeft(t *testing.T) {
 func TestReaping(t *testing.T) {
 	b := newBox(t)
 	settle(t)
-	for _, next := range [][]string{{"clean"}, {"--net", "none", "--ephemeral-home", "--", "true"}} {
+	nothing := t.TempDir() // for PATH: a machine without podman
+	for _, next := range [][]string{{"clean"}, {"clean", "--runtime", "podman"}, {"--net", "none", "--ephemeral-home", "--", "true"}} {
 		before := snapshot(t)
 		l := b.Start(t, "--ephemeral-home", "--allow", b.Host("ok.test"), "--", "sh", "-c", "echo up >up; exec sleep 600")
 		b.File(t, "up")
@@ -209,7 +211,13 @@ func TestReaping(t *testing.T) {
 		if left := snapshot(t).minus(before); len(left) < 2 {
 			t.Errorf("the positive control failed: a killed session leaves nothing: %q", left)
 		}
-		b.OK(next...)
+		another, unseen := *b, slices.Contains(next, "podman")
+		if unseen {
+			another.Env = append(slices.Clone(b.Env), "PATH="+nothing)
+		}
+		if r := another.OK(next...); strings.Contains(r.Err, "podman was not asked what is left there: podman") != unseen {
+			t.Errorf("%q: %s", next, r)
+		}
 		nothingLeft(t, before, 2*time.Second)
 	}
 

@@ -3,11 +3,14 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
+	"ai-sandbox/cmd/ai-sandbox/internal/host"
+	"ai-sandbox/policy"
 )
 
 var cleanVerb = &verb{
@@ -23,12 +26,17 @@ var cleanVerb = &verb{
 	examples: []string{"ai-sandbox clean", "ai-sandbox clean --dry-run --all", "ai-sandbox clean --volumes=aisb-home-shop-*"},
 	exit:     usualExit,
 	action: func(a *app, inv Invocation, flagLayer []config.Item) error {
-		s, err := a.prepare(flagLayer, forVerb)
+		s, err := a.prepare(flagLayer, forClean)
 		if err != nil {
 			return err
 		}
 		on := func(name string) bool { return slices.Contains(inv.Own, name) }
 		r := CleanRequest{Machine: s.Machine, All: on("all"), DryRun: on("dry-run"), Homes: inv.Values["volumes"]}
+		if s.Runtime == policy.RuntimePodman {
+			if p := host.Problems(host.Check(s.Facts, s.Runtime)); len(p) > 0 {
+				r.NoPodman = errors.New(p[0].Problem)
+			}
+		}
 		if _, err := path.Match(r.Homes, ""); err != nil {
 			return &errUsage{text: fmt.Sprintf("--volumes %s is not a pattern; write it as aisb-home-shop-*", quote(r.Homes)), verb: true}
 		}

@@ -101,6 +101,8 @@ type CleanRequest struct {
 	Homes string
 	// DryRun only says what would be removed.
 	DryRun bool
+	// NoPodman is why podman, which is the chosen runtime, can't be asked; or nil.
+	NoPodman error
 }
 
 // An ImageRequest is what the user says about the images.

@@ -37,15 +37,17 @@ const (
 	forBuild
 	// forVerb has nothing to do with a project.
 	forVerb
+	// forClean neither, and what the machine lacks is no reason to leave the rest.
+	forClean
 )
 
 // prepare puts the settings together and judges the machine.
 func (a *app) prepare(flagLayer []config.Item, why purpose) (setup, error) {
-	facts, err := a.probe(why == forBuild || why == forVerb, a.withoutProject(flagLayer))
+	facts, err := a.probe(why == forBuild || why >= forVerb, a.withoutProject(flagLayer))
 	if err != nil {
 		return setup{}, err
 	}
-	settings, err := a.settings(facts, flagLayer, why != forVerb)
+	settings, err := a.settings(facts, flagLayer, why < forVerb)
 	if err != nil {
 		return setup{}, err
 	}
@@ -59,8 +61,10 @@ func (a *app) prepare(flagLayer []config.Item, why purpose) (setup, error) {
 	verdicts := host.CheckProject(facts)
 	if why != forLook {
 		facts = host.ProbeTools(facts, runtime)
-		verdicts = host.Check(facts, runtime)
-		if runtime == policy.RuntimeLocal && settings.Text("gate_engine") == policy.EngineSquid {
+		if why != forClean {
+			verdicts = host.Check(facts, runtime)
+		}
+		if why != forClean && runtime == policy.RuntimeLocal && settings.Text("gate_engine") == policy.EngineSquid {
 			verdicts = append(verdicts, host.CheckSquid(facts))
 		}
 	}

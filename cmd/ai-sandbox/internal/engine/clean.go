@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+	"ai-sandbox/cmd/ai-sandbox/internal/backend/podman"
 	"ai-sandbox/cmd/ai-sandbox/internal/cli"
 	"ai-sandbox/cmd/ai-sandbox/internal/session"
 	"ai-sandbox/policy"
@@ -28,7 +29,8 @@ func temporaryFiles(mc cli.Machine) []string {
 }
 
 // clean removes on the local runtime, which needs nothing for it, and on podman's
-// where that is the chosen one.
+// where that is the chosen one: what can't be seen there is no reason to leave the
+// rest, and an error only where there may be something.
 func (e *engine) clean(ctx context.Context, r cli.CleanRequest) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -37,12 +39,12 @@ func (e *engine) clean(ctx context.Context, r cli.CleanRequest) error {
 		return err
 	}
 	runtimes := []backend.Backend{jail(r.Machine, "")}
-	if r.Runtime != policy.RuntimeLocal {
-		c, err := connect(ctx, r.Machine)
-		if err != nil {
-			return err
+	unseen := r.NoPodman
+	if r.Runtime != policy.RuntimeLocal && unseen == nil {
+		var c *podman.Client
+		if c, unseen = connect(ctx, r.Machine); unseen == nil {
+			runtimes = append(runtimes, c)
 		}
-		runtimes = append(runtimes, c)
 	}
 	var items []session.CleanItem
 	for _, be := range runtimes {
@@ -75,6 +77,14 @@ func (e *engine) clean(ctx context.Context, r cli.CleanRequest) error {
 	}
 	removed := 0
 	var errs []error
+	if unseen != nil {
+		unseen = fmt.Errorf("podman was not asked what is left there: %w", unseen)
+		if used, err := m.Uses(policy.RuntimePodman); err != nil || used || r.NoPodman == nil {
+			errs = append(errs, err, unseen)
+		} else {
+			m.Say("%v", unseen)
+		}
+	}
 	for _, i := range items {
 		done := !i.Stays()
 		if done && r.DryRun {

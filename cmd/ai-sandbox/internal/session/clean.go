@@ -89,6 +89,12 @@ func (m *Manager) Cleanable(ctx context.Context, be backend.Backend, r CleanRequ
 	return append(out, homes...), err
 }
 
+// Uses tells whether a record is of that runtime.
+func (m *Manager) Uses(runtime string) (bool, error) {
+	records, err := m.Store.List()
+	return slices.ContainsFunc(records, func(r store.Record) bool { return r.Runtime == runtime }), err
+}
+
 // cleanable judges one record, and tells whether what it names stays.
 func (m *Manager) cleanable(ctx context.Context, be backend.Backend, rec store.Record, containers []backend.Leftover, all bool) (i CleanItem, stays bool) {
 	i.What = "session " + rec.ID
