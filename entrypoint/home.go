@@ -13,19 +13,26 @@ import (
 	"ai-sandbox/entrypoint/spec"
 )
 
-// seedHome makes the links, then the files.
-func seedHome(sp *spec.Spec) error {
+// seedHome makes the links, then the files, and tells of those that are not the
+// host's.
+func seedHome(sp *spec.Spec) ([]spec.HomeNote, error) {
 	for _, l := range sp.Links {
 		if err := makeLink(l); err != nil {
-			return fmt.Errorf("link %s: %w", l.Path, err)
+			return nil, fmt.Errorf("link %s: %w", l.Path, err)
 		}
 	}
 	for _, f := range sp.Seeds {
 		if err := makeSeed(f); err != nil {
-			return fmt.Errorf("make %s: %w", f.Path, err)
+			return nil, fmt.Errorf("make %s: %w", f.Path, err)
 		}
 	}
-	return nil
+	var notes []spec.HomeNote
+	for _, m := range sp.Managed {
+		if n := manage(m); n.State != "" {
+			notes = append(notes, n)
+		}
+	}
+	return notes, nil
 }
 
 func makeLink(l spec.Link) error {

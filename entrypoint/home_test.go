@@ -30,7 +30,7 @@ func TestSeedHome(t *testing.T) {
 	}
 	seed := func(links []spec.Link, seeds ...spec.Seed) {
 		t.Helper()
-		if err := seedHome(&spec.Spec{Links: links, Seeds: seeds}); err != nil {
+		if _, err := seedHome(&spec.Spec{Links: links, Seeds: seeds}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -149,7 +149,8 @@ func (s *session) enforce(began time.Time, uid int) (*spec.Spec, error) {
 	if err := seal(sp); err != nil {
 		return nil, err
 	}
-	if err := seedHome(sp); err != nil {
+	notes, err := seedHome(sp)
+	if err != nil {
 		return nil, refuse("home", fmt.Errorf("%w; mend the sandbox's home, or run with --ephemeral-home", err))
 	}
 	// Whatever is listened to, it is by someone who has nothing to lose.
@@ -169,7 +170,7 @@ func (s *session) enforce(began time.Time, uid int) (*spec.Spec, error) {
 	}
 
 	took := time.Since(began) - waited
-	return sp, s.send(spec.ToHost{Enforced: &spec.Enforced{Micros: took.Microseconds()}})
+	return sp, s.send(spec.ToHost{Enforced: &spec.Enforced{Micros: took.Microseconds(), Home: notes}})
 }
 
 // enforceContainer installs the ruleset, reads it back, and drops.

@@ -150,6 +150,11 @@ func (p Policy) check() error {
 			errs = append(errs, fmt.Errorf("the hash of %s is none", Quote(f.Path)))
 		}
 	}
+	for _, f := range p.Home.Managed {
+		if !hexOrEmpty(f.ContentSHA256) {
+			errs = append(errs, fmt.Errorf("the hash of %s is none", Quote(f.Path)))
+		}
+	}
 	for _, e := range p.Env {
 		errs = append(errs, known("origin of a variable", e.From, FromFixed, FromProxy, FromCA, FromHost, FromHarness, FromFile, FromConstant))
 		if !ValidEnvName(e.Name) {

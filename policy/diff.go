@@ -354,10 +354,18 @@ func (d *Difference) home(a, b Home) {
 	for _, f := range b.Seeds {
 		sb = append(sb, fmt.Sprintf("%s %04o %s", f.Path, f.Mode, f.ContentSHA256))
 	}
+	var ma, mb []string
+	for _, f := range a.Managed {
+		ma = append(ma, f.line())
+	}
+	for _, f := range b.Managed {
+		mb = append(mb, f.line())
+	}
 	d.lists("mount point in the home", a.Points, b.Points)
 	d.lists("link in the home", la, lb)
 	d.lists("file in the home", sa, sb)
-	d.rest("home", a, b, "volume", "ephemeral", "mount_points", "links", "seeds")
+	d.lists("file of the host's in the home", ma, mb)
+	d.rest("home", a, b, "volume", "ephemeral", "mount_points", "links", "seeds", "managed")
 }
 
 // lists is for lines that come and go without allowing anything by themselves.

@@ -190,6 +190,8 @@ type Home struct {
 	// is, both inside and as the sandbox's user. Paths are relative to HomeDir.
 	Links []HomeLink `json:"links,omitempty"`
 	Seeds []HomeSeed `json:"seeds,omitempty"`
+	// Managed are files of the host's that are brought into it at each start.
+	Managed []HomeManaged `json:"managed,omitempty"`
 }
 
 // A HomeLink leads from the home to a Mount; without To it takes an earlier

@@ -220,7 +220,7 @@ func (b *page) image(i *Image) {
 // home lists what is made in the home before the command starts.
 func (b *page) home(h Home) {
 	links := slices.DeleteFunc(slices.Clone(h.Links), func(l HomeLink) bool { return l.To == "" })
-	if len(links)+len(h.Seeds) == 0 {
+	if len(links)+len(h.Seeds)+len(h.Managed) == 0 {
 		return
 	}
 	b.WriteString("\nmade in the home before the command starts\n")
@@ -229,6 +229,12 @@ func (b *page) home(h Home) {
 	}
 	for _, f := range h.Seeds {
 		b.field("  file", Quote(f.Path), Quote("sha256:"+f.ContentSHA256[:min(12, len(f.ContentSHA256))]), "(where nothing is)")
+	}
+	for _, f := range h.Managed {
+		b.field("  file", f.words()...)
+		for _, line := range f.fixed() {
+			b.field("    key", line)
+		}
 	}
 }
 

@@ -114,9 +114,10 @@ type Input struct {
 	KeepRoot bool
 	// Binds are further mounts that the harness needs of the host.
 	Binds []Mount
-	// Links and Seeds are for the home; the seeds' hashes are made here.
-	Links []HomeLink
-	Seeds []HomeSeed
+	// Links, Seeds and Managed are for the home; the files' hashes are made here.
+	Links   []HomeLink
+	Seeds   []HomeSeed
+	Managed []HomeManaged
 	// Loud are sentences for Unusual that a caller has to add.
 	Loud         []string
 	Allow        []Entry
@@ -201,6 +202,7 @@ func Resolve(in Input) (Policy, error) {
 		f.ContentSHA256 = hash(f.Content)
 		home.Seeds = append(home.Seeds, f)
 	}
+	home.Managed = hashed(in.Managed)
 	p := Policy{
 		Version:     SchemaVersion,
 		Ruleset:     []string{},

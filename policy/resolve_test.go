@@ -102,6 +102,10 @@ func TestRender(t *testing.T) {
 	local := jailed()
 	local.Links = []HomeLink{{Path: ".claude/.credentials.json", To: "/run/aisb-harness/login"}, {Path: ".claude/projects/x"}}
 	local.Seeds = []HomeSeed{{Path: ".claude.json", Mode: 0o600, Content: []byte("{}\n")}}
+	local.Managed = []HomeManaged{
+		{Path: ".pi/agent/models.json", Mode: 0o600, None: true},
+		{Path: ".pi/agent/settings.json", Mode: 0o600, Content: []byte("{}"), Keys: true, Fixed: []HomeKey{{Key: "a", Value: "high"}, {Key: "b"}}},
+	}
 	open := jailed()
 	open.Net, open.ExtraCA, open.EphemeralHome = NetHost, true, true
 	open.Facts.Local.ExtraCA, open.Facts.Local.CABundle = []byte("one\n"), []byte("all\none\n")

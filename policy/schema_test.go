@@ -44,6 +44,10 @@ func many(t testing.TB) map[string]Policy {
 			in.Net, jail.Net, in.Engine, jail.Engine = net, net, engine, engine
 			jail.Links = []HomeLink{{Path: "a", To: "/run/aisb-harness/a"}, {Path: "b"}}
 			jail.Seeds = []HomeSeed{{Path: "c", Mode: 0o600, Content: []byte("x")}}
+			jail.Managed = []HomeManaged{
+				{Path: "d", Mode: 0o600, Content: []byte("{}"), Keys: true, Fixed: []HomeKey{{Key: "level", Value: "high"}, {Key: "more"}}},
+				{Path: "e", Mode: 0o600, None: true},
+			}
 			jail.Binds = []Mount{{Kind: KindBind, Source: "/home/dev/.claude", Target: HomeDir + "/.claude", Why: "the agent's own directory"}}
 			if net != NetHost {
 				add("podman "+net+engine, in)

@@ -25,6 +25,56 @@ type Seed struct {
 	Mode    uint32 `json:"mode"` // permission bits
 }
 
+// A Managed is a file of the host's that is brought into the home at each start, as
+// entrypoint/managed says: whole, or by the keys of a JSON object. Its base lies
+// beside it, as WrotePrefix, its name and WroteSuffix. No link is followed from Home
+// on; one in its place makes way.
+type Managed struct {
+	// Path is relative to Home.
+	Path string `json:"path"`
+	Home string `json:"home"`
+	// Content is the host's; None says that it has no such file.
+	Content []byte `json:"content,omitempty"`
+	None    bool   `json:"none,omitempty"`
+	Mode    uint32 `json:"mode"` // permission bits
+	Keys    bool   `json:"keys,omitempty"`
+	// Fixed are what keys are after every start, whatever either side says.
+	Fixed []Key `json:"fixed,omitempty"`
+}
+
+// A Key has a string as its value; without Value there is no such key.
+type Key struct {
+	Key   string `json:"key"`
+	Value string `json:"value,omitempty"`
+}
+
+// What a base's name has around the file's.
+const (
+	WrotePrefix = ".aisb-"
+	WroteSuffix = ".wrote"
+)
+
+// MaxManaged bounds a Managed and what is found in its place, in bytes.
+const MaxManaged = 1 << 20
+
+// A HomeNote tells what became of a Managed where that is not what the host has.
+type HomeNote struct {
+	Path  string `json:"path"`
+	State string `json:"state"`
+	// Reason is the kernel's, where there is one.
+	Reason string `json:"reason,omitempty"`
+}
+
+// The values of HomeNote.State.
+const (
+	// NoteKept: it was changed inside, and stays so.
+	NoteKept = "kept"
+	// NoteReseeded: what was there could not be parsed, and is the host's again.
+	NoteReseeded = "reseeded"
+	// NoteUnread: what is there can't be read or replaced, and stays as it is.
+	NoteUnread = "unread"
+)
+
 func checkHome(s Spec) (errs []error) {
 	for _, l := range s.Links {
 		for _, p := range []string{l.Path, l.To} {
@@ -46,6 +96,28 @@ func checkHome(s Spec) (errs []error) {
 		if f.Mode&^0o777 != 0 {
 			errs = append(errs, fmt.Errorf("seed: mode %o of %q has more than permissions", f.Mode, f.Path))
 		}
+	}
+	for _, m := range s.Managed {
+		errs = append(errs, checkManaged(m)...)
+	}
+	return errs
+}
+
+func checkManaged(m Managed) (errs []error) {
+	for _, p := range []string{m.Home, m.Home + "/" + m.Path} {
+		if err := checkPath(p); err != nil {
+			errs = append(errs, fmt.Errorf("managed: %w", err))
+		}
+	}
+	bad := func(format string, a ...any) { errs = append(errs, fmt.Errorf("managed: "+format, a...)) }
+	if m.Mode&^0o777 != 0 {
+		bad("mode %o of %q has more than permissions", m.Mode, m.Path)
+	}
+	if len(m.Content) > MaxManaged || m.None && len(m.Content) > 0 {
+		bad("%q has %d bytes, with none %t", m.Path, len(m.Content), m.None)
+	}
+	if len(m.Fixed) > 0 && !m.Keys {
+		bad("%q has fixed keys and is not merged by keys", m.Path)
 	}
 	return errs
 }

@@ -15,7 +15,7 @@ import "strconv"
 
 // Version of the message. Host and entrypoint are built together; a mismatch
 // means an image of another build.
-const Version = 2
+const Version = 3
 
 // Where the control directory is inside, and the FIFOs' names in it.
 const (
@@ -95,9 +95,10 @@ type Spec struct {
 	// Tmpfs are those of Mounts that have to be a tmpfs.
 	Tmpfs []string `json:"tmpfs,omitempty"`
 
-	// Links and Seeds are what the home gets before the command starts.
-	Links []Link `json:"links,omitempty"`
-	Seeds []Seed `json:"seeds,omitempty"`
+	// Links, Seeds and Managed are what the home gets before the command starts.
+	Links   []Link    `json:"links,omitempty"`
+	Seeds   []Seed    `json:"seeds,omitempty"`
+	Managed []Managed `json:"managed,omitempty"`
 
 	// Outside has the host's own namespaces, by the names of Namespaces and with
 	// the inode of /proc/self/ns/NAME (namespaces(7)): each has to be another one
@@ -208,6 +209,8 @@ type ToHost struct {
 // the end of the drop, without the time it waited for the Spec; in microseconds.
 type Enforced struct {
 	Micros int64 `json:"micros"`
+	// Home has a note for each Managed that is not as the host has it.
+	Home []HomeNote `json:"home,omitempty"`
 }
 
 // Exited is how the command ended. Signal is 0 unless it died by one, and Code

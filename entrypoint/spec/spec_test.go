@@ -183,7 +183,7 @@ func TestValidate(t *testing.T) {
 		}
 	}
 	for want, change := range map[string]func(*Spec){
-		"version 3":                    func(s *Spec) { s.Version = 3 },
+		"version 4":                    func(s *Spec) { s.Version = 4 },
 		"no session":                   func(s *Spec) { s.Session = "" },
 		"unknown isolation \"\"":       func(s *Spec) { s.Isolation = "" },
 		"no command":                   func(s *Spec) { s.Command = nil },

@@ -47,6 +47,7 @@ var rooms = []room{
 	{"entrypoint/firewall", []string{"entrypoint/spec"}, "the host prints the ruleset, and can't install one"},
 	{"entrypoint/netfilter", []string{"entrypoint/spec", "entrypoint/firewall"}, "it does what the ruleset says, and decides nothing"},
 	{"entrypoint/seccomp", nil, "the filter is the same for every policy and runtime"},
+	{"entrypoint/managed", nil, "what becomes of a file follows from its three versions"},
 	{"entrypoint", []string{"entrypoint/..."}, "the program inside knows its spec, not the policy it came from"},
 	{"cmd/aisb-entrypoint", []string{"entrypoint/..."}, "it is small because it knows nothing of the host's side"},
 	{internal + "config", []string{"policy", "image"}, "settings are read before anything is done"},
@@ -54,6 +55,7 @@ var rooms = []room{
 	{internal + "detach", nil, "it starts this program again, whatever for"},
 	{internal + "embedded", nil, "it holds bytes"},
 	{internal + "harness", []string{"policy", "image"}, "an adapter is data"},
+	{internal + "harness/pibridge", nil, "it rewrites two files, whatever they are for"},
 	{internal + "protect", []string{"policy", "entrypoint/spec", internal + "session/store"}, "it knows what is protected and in what record that is, and nothing of what runs"},
 	{internal + "host", []string{"policy", "image"}, "facts are gathered without knowing what for"},
 	{internal + "backend", []string{"policy", "image", "gate", "entrypoint/spec"}, "the contract names no backend"},
@@ -81,7 +83,7 @@ type fence struct {
 }
 
 // pure are the rooms that decide: same arguments, same value, nothing touched.
-var pure = []string{"image", "policy", "gate", "entrypoint/spec", "entrypoint/firewall", internal + "embedded", internal + "harness"}
+var pure = []string{"image", "policy", "gate", "entrypoint/spec", "entrypoint/firewall", "entrypoint/managed", internal + "embedded", internal + "harness", internal + "harness/pibridge"}
 
 var fences = []fence{
 	{imports: []string{"github.com/containers/podman", "github.com/containers/buildah"}, only: []string{internal + "backend/podman"},

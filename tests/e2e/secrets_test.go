@@ -27,8 +27,10 @@ import (
 // not in what ai-sandbox says, and not in what ps shows of anybody. --keep, which
 // leaves a sandbox behind, does not exist yet.
 func TestCanaries(t *testing.T) {
-	b := newBox(t)
+	u := newPiUser(t)
+	b := u.Box
 	c := canary.New()
+	u.hasKeys(c)
 	byName, filed, token := c.Add("NAME"), c.Add("FILE"), c.Add("TOKEN")
 	own := t.TempDir()
 	file := filepath.Join(own, "env")

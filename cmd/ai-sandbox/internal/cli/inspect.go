@@ -19,17 +19,21 @@ import (
 var inspectVerb = &verb{
 	name: "inspect", args: "[IMAGE|SESSION]",
 	about: "Tell what is in an image, or what a session, also an ended one, stood on.",
-	use:   config.UseBuild,
+	use:   config.UseBuild | config.UseInspect,
 	flags: []ownFlag{
+		{name: "pi", usage: "tell instead what of this machine's configuration of pi is another one in a sandbox"},
 		{name: "json", usage: "write it as JSON"},
 		{name: "offline", usage: "ask no registry"},
 	},
-	examples: []string{"ai-sandbox inspect", "ai-sandbox inspect 0123456789ab", "ai-sandbox inspect --json localhost/ai-sandbox-gate:0123456789ab"},
+	examples: []string{"ai-sandbox inspect", "ai-sandbox inspect --pi", "ai-sandbox inspect 0123456789ab", "ai-sandbox inspect --json localhost/ai-sandbox-gate:0123456789ab"},
 	exit:     usualExit,
 	action: func(a *app, inv Invocation, flagLayer []config.Item) error {
 		s, err := a.prepare(flagLayer, forBuild)
 		if err != nil {
 			return err
+		}
+		if slices.Contains(inv.Own, "pi") {
+			return a.inspectPi(s)
 		}
 		what := ""
 		if len(inv.Args) > 0 {

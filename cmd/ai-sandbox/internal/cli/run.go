@@ -124,11 +124,13 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 	}
 	var errs []error
 	var err error
-	in.Token = h.Token
+	if in.Token = h.Token; h.Bridge {
+		in.Token = s.settings.Text("pi_token_env")
+	}
 	if in.EnvFile, err = a.readEnvFiles(s.settings["env_file"], s.Facts.Home); err != nil {
 		errs = append(errs, err)
 	}
-	a.hide(in.Env, in.EnvFile, h.Token != "")
+	a.hide(append(slices.Clone(in.Env), in.Token), in.EnvFile, h.Token != "")
 	if in.NoCwd = s.settings.Bool("no_cwd"); s.settings.Text("workdir") != workdirAuto {
 		in.Workdir = s.settings.Text("workdir")
 	}
@@ -151,6 +153,11 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 	}
 	if in.Runtime == policy.RuntimeLocal {
 		a.harness(&in, s, h)
+	}
+	if h.Bridge {
+		if err := a.bridge(&in, s); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	if err := a.mounts(&in, s); err != nil {
 		errs = append(errs, err)

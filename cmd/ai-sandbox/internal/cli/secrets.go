@@ -113,7 +113,7 @@ func (a *app) suspect() {
 	var files []policy.Secret
 	for _, it := range said.Items() {
 		switch it.Key {
-		case "env":
+		case "env", "pi_token_env":
 			names = append(names, it.Value)
 		case "env_file":
 			list, _ := a.readEnvFiles([]config.Item{it}, a.env.Dirs(host.UserHome()).Home) // policy reports it
@@ -137,7 +137,7 @@ func (a *app) overheard() *config.Layers {
 		if !ok && i+1 < len(a.args) {
 			value = a.args[i+1]
 		}
-		if name == "--env" || name == "--env-file" {
+		if name == "--env" || name == "--env-file" || name == "--pi-token-env" {
 			l.Flags = append(l.Flags, config.Item{Key: strings.ReplaceAll(name[2:], "-", "_"), Value: value, Origin: name})
 		}
 	}

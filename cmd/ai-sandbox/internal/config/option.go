@@ -34,6 +34,7 @@ const (
 	UseGate // gate up
 	UseDoctor
 	UseConfig
+	UseInspect
 
 	// UseStart is for whatever starts a sandbox or tells what one would be, and
 	// UseImages for whatever stands on the images.
@@ -121,6 +122,10 @@ var Options = []Option{
 		Usage: "where that is inside"},
 	{Key: "bind_harness_home", Kind: Bool, Default: "false", Source: InFile | InFlag, Use: UseStart, Topic: "files",
 		Usage: "let the agent write its whole directory in your home (~/.claude, ...): what it plants there, your own agent obeys later"},
+	{Key: "pi_config", Kind: Bool, Default: "true", Widens: tightTo("false", "true"), Use: UseStart | UseInspect, Topic: "agent",
+		Usage: "give pi the providers, models and preferences of this machine's ~/.pi/agent, without their keys; --no-pi-config does not"},
+	{Key: "pi_token_env", Default: "AI_API_TOKEN", Use: UseStart | UseInspect, Topic: "agent", Arg: "NAME",
+		Usage: "pi's providers take their key from the variable NAME"},
 	{Key: "memory", Widens: atMost(policy.LimitAmount(policy.ParseMemory)), Use: UseStart, Topic: "limits", Arg: "SIZE",
 		Usage: "at most SIZE of memory, and no swap beyond it: 2g, 512m or bytes (units of 1024)"},
 	{Key: "cpus", Widens: atMost(policy.LimitAmount(policy.ParseCPUs)), Use: UseStart, Topic: "limits", Arg: "N",

@@ -272,6 +272,7 @@ func (e *engine) run(ctx context.Context, r cli.RunRequest) (int, error) {
 	summary(say(r.Machine), rep, r.Policy.Net.GateName)
 	changed(say(r.Machine), rep)
 	kept(say(r.Machine), r, rep)
+	brought(say(r.Machine), rep, r.Policy)
 	if report != nil {
 		// Who asked for a report would take its absence for something else.
 		if werr := report.write(rep); werr != nil {

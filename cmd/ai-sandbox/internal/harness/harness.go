@@ -28,6 +28,9 @@ type Harness struct {
 	// Token is the variable that the program reads its access token from, passed
 	// on where it is set; "" for a program whose login is in a file.
 	Token string
+	// Bridge: the program's configuration on this machine is rewritten for it, by
+	// pibridge, and Token is the default of pi_token_env.
+	Bridge bool
 	// Skip makes the program work without asking for permission.
 	Skip Skip
 	// Verbs are first arguments that are commands of the program itself (mcp,
@@ -69,8 +72,8 @@ var Table = []Harness{
 	{
 		Name: "pi", Command: []string{"pi"}, About: "the pi coding agent (default)",
 		Package: "@earendil-works/pi-coding-agent", Version: "1.6.0",
-		Token: "AI_API_TOKEN",
-		dir:   ".pi", credential: ".pi/agent/auth.json", transcripts: piTranscripts, seeds: piSeeds,
+		Token: "AI_API_TOKEN", Bridge: true,
+		dir: ".pi", credential: ".pi/agent/auth.json", transcripts: piTranscripts, seeds: piSeeds,
 		dangers: "extensions, skills, MCP servers and the commands that auth.json may name",
 	},
 	{

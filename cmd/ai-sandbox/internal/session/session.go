@@ -140,6 +140,9 @@ type Report struct {
 	Changed       []protect.Change `json:"changed,omitempty"`
 	ChangedMore   int              `json:"changed_more,omitempty"`
 	ChangedPartly bool             `json:"changed_partly,omitempty"`
+	// Home has the files of the host's that are not in the sandbox's home as the
+	// host has them.
+	Home []spec.HomeNote `json:"home,omitempty"`
 	// Leftover is what could not be removed.
 	Leftover string `json:"leftover,omitempty"`
 	// Timings are milliseconds since the program began.
@@ -600,6 +603,7 @@ func (r *run) awaitEnforced(ctx context.Context, up *started) error {
 			case f.Enforced != nil:
 				r.mu.Lock()
 				r.report.Timings["entrypoint"] = float64(f.Enforced.Micros) / 1000
+				r.report.Home = f.Enforced.Home
 				r.mu.Unlock()
 				return nil
 			}
@@ -664,6 +668,13 @@ func (r *run) sealed(b backend.Sandbox, port uint16) (*spec.Spec, error) {
 	}
 	for _, f := range p.Home.Seeds {
 		s.Seeds = append(s.Seeds, spec.Seed{Path: policy.HomeDir + "/" + f.Path, Content: f.Content, Mode: f.Mode})
+	}
+	for _, f := range p.Home.Managed {
+		m := spec.Managed{Home: policy.HomeDir, Path: f.Path, Content: f.Content, None: f.None, Mode: f.Mode, Keys: f.Keys}
+		for _, k := range f.Fixed {
+			m.Fixed = append(m.Fixed, spec.Key{Key: k.Key, Value: k.Value})
+		}
+		s.Managed = append(s.Managed, m)
 	}
 	s.Binds = append(s.Binds, r.binds...)
 	for _, m := range p.Mounts {

@@ -1,0 +1,315 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"ai-sandbox/policy"
+	"ai-sandbox/tests/e2e/canary"
+	"ai-sandbox/tests/e2e/drive"
+)
+
+// A piUser is who works with pi on this machine: files below the home that every
+// other test has too, so that no other one may run meanwhile.
+type piUser struct {
+	*drive.Box
+	t     *testing.T
+	agent string
+}
+
+func newPiUser(t *testing.T) piUser {
+	t.Helper()
+	u := piUser{newBox(t), t, filepath.Join(w.home, ".pi", "agent")}
+	t.Cleanup(func() { removeAll(t, filepath.Join(w.home, ".pi")) })
+	return u
+}
+
+func (u piUser) has(name, text string) {
+	u.t.Helper()
+	path := filepath.Join(u.agent, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		u.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		u.t.Fatal(err)
+	}
+}
+
+// fakePi makes pi a program of the test's own, which runs what follows.
+func (u piUser) fakePi() []string {
+	u.t.Helper()
+	bin := filepath.Join(u.Dir, "bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		u.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(bin, "pi"), []byte("#!/bin/sh\nexec \"$@\"\n"), 0o755); err != nil {
+		u.t.Fatal(err)
+	}
+	return []string{"--net", "none", "--env", "PATH=" + bin + ":/usr/local/bin:/usr/bin:/bin", "pi"}
+}
+
+// keyless are the two files of pi without what could be a key.
+const (
+	keylessModels   = `{"providers":{"acme":{"baseUrl":"https://llm.ok.test/v1","api":"openai-completions","apiKey":"$AI_API_TOKEN","models":[{"id":"acme-large"}]}}}`
+	keylessSettings = `{"defaultModel":"acme-large","defaultProvider":"acme","quietStartup":true,"theme":"light"}`
+)
+
+// Pi's configuration of this machine over several runs in one home: what is brought
+// in, what stays, what is told; and the same with the real pi.
+func TestPiConfiguration(t *testing.T) {
+	u := newPiUser(t)
+	u.has("models.json", keylessModels)
+	u.has("settings.json", keylessSettings)
+
+	// Without its token pi could reach no model: refused, also where it is empty.
+	for _, env := range [][]string{nil, {"AI_API_TOKEN="}} {
+		u.Env = env
+		if r := u.Run("--net", "none", "pi", "--version"); r.Code != 125 || !strings.Contains(r.Err, "take their key from AI_API_TOKEN in a sandbox, and it is unset or empty here") {
+			t.Errorf("with %q: %s", env, r)
+		}
+	}
+	u.OK("--net", "none", "--no-pi-config", "pi", "--version")
+	u.Env = []string{"AI_API_TOKEN=token-" + u.Token + "-0123"}
+
+	pi := u.fakePi()
+	run := func(script string) drive.Result {
+		t.Helper()
+		return u.OK(append(pi, "sh", "-euc", "cd ~/.pi/agent; "+script)...)
+	}
+	compact := func(text string) string {
+		t.Helper()
+		var v any
+		if err := json.Unmarshal([]byte(text), &v); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		out, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	holds := func(what, file, want string, told string) {
+		t.Helper()
+		r := run("cat " + file)
+		if got := compact(r.Out); got != compact(want) {
+			t.Errorf("%s: %s has %s, want %s", what, file, got, want)
+		}
+		switch {
+		case told == "" && strings.Contains(r.Err, ".pi/agent"):
+			t.Errorf("%s: told %s", what, r.Err)
+		case !strings.Contains(r.Err, told):
+			t.Errorf("%s: %q is not told: %s", what, told, r.Err)
+		}
+	}
+
+	r := run(`stat -c "%u %a %n" models.json settings.json .aisb-*.wrote; stat -c "%a" .; test "$AI_API_TOKEN" = token-` + u.Token + "-0123")
+	if want := "1000 600 models.json\n1000 600 settings.json\n1000 600 .aisb-models.json.wrote\n1000 600 .aisb-settings.json.wrote\n700\n"; r.Out != want {
+		t.Errorf("%s", r)
+	}
+	if !strings.Contains(r.Err, "AI_API_TOKEN is passed to pi, which needs it\n") {
+		t.Errorf("the token is not told: %s", r)
+	}
+	holds("the first time", "models.json", keylessModels, "")
+	holds("the first time", "settings.json", keylessSettings, "")
+
+	// Both sides change settings.
+	run(`sed -i 's/"light"/"dark"/; s/^{/{"lastChangelogVersion":"1.6.0",/' settings.json`)
+	u.has("settings.json", `{"defaultModel":"acme-small","defaultProvider":"acme","theme":"solarized","hideThinkingBlock":true}`)
+	const both = `{"defaultModel":"acme-small","defaultProvider":"acme","theme":"dark","hideThinkingBlock":true,"lastChangelogVersion":"1.6.0"}`
+	holds("changed on both sides", "settings.json", both, "")
+	holds("and once more", "settings.json", both, "")
+	// A volume from before, which was frozen.
+	run(`rm .aisb-settings.json.wrote; echo '{"lastChangelogVersion":"1.4.0"}' >settings.json`)
+	holds("frozen", "settings.json", `{"defaultModel":"acme-small","defaultProvider":"acme","theme":"solarized","hideThinkingBlock":true,"lastChangelogVersion":"1.4.0"}`, "")
+	run(`echo '{"theme":' >settings.json`)
+	holds("not JSON", "settings.json", `{"defaultModel":"acme-small","defaultProvider":"acme","theme":"solarized","hideThinkingBlock":true}`, "~/.pi/agent/settings.json in this sandbox could not be parsed, and is this machine's again")
+
+	// models.json is one thing.
+	other := strings.Replace(keylessModels, "acme-large", "acme-huge", 1)
+	u.has("models.json", other)
+	holds("changed on this machine", "models.json", other, "")
+	const mine = `{"providers":{}}`
+	run(`echo '` + mine + `' >models.json`)
+	holds("changed inside", "models.json", mine, "~/.pi/agent/models.json was changed in this sandbox, so this machine's was not brought in")
+	u.has("models.json", keylessModels)
+	holds("and on this machine", "models.json", mine, "was changed in this sandbox")
+	run("rm models.json")
+	holds("removed inside", "models.json", keylessModels, "")
+	if err := os.Remove(filepath.Join(u.agent, "models.json")); err != nil {
+		t.Fatal(err)
+	}
+	if r := run("ls"); strings.Contains(r.Out, "models.json") {
+		t.Errorf("removed on this machine: %s", r)
+	}
+	u.has("models.json", keylessModels)
+
+	// What a sandbox can plant leads nowhere, and what can't be read is told with
+	// what mends it, which does.
+	fix := regexp.MustCompile(`mend it with: ai-sandbox (.*?)(?:, or where.*)?\n`)
+	mended := func(what string) {
+		t.Helper()
+		r := run("true")
+		m := fix.FindStringSubmatch(r.Err)
+		if m == nil {
+			t.Fatalf("%s: nothing is told: %s", what, r)
+		}
+		u.OK(append([]string{"--net", "none"}, strings.Fields(m[1])...)...)
+		if r := run("cat models.json"); compact(r.Out) != compact(keylessModels) || fix.MatchString(r.Err) {
+			t.Errorf("%s is not mended: %s", what, r)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(u.Dir, "victim"), []byte("untouched"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(`rm models.json .aisb-*; for f in models.json .aisb-models.json.wrote models.json.new; do ln -s ` + u.Dir + `/victim $f; done`)
+	holds("links", "models.json", keylessModels, "")
+	run(`cd; rm -rf .pi; ln -s ` + u.Dir + ` .pi`)
+	mended2 := u.OK(append(pi, "ls", u.Dir)...)
+	if strings.Contains(mended2.Out, "agent") || u.File(t, "victim") != "untouched" {
+		t.Errorf("a link was followed: %s", mended2)
+	}
+	u.OK("--net", "none", "--", "sh", "-c", "test -L ~/.pi")
+	m := fix.FindStringSubmatch(mended2.Err)
+	if m == nil || !strings.HasSuffix(m[1], "-- rm -rf /home/sandbox/.pi") {
+		t.Fatalf("%s", mended2)
+	}
+	u.OK(append([]string{"--net", "none"}, strings.Fields(m[1])...)...)
+	holds("mended", "models.json", keylessModels, "")
+	run("rm models.json; mkfifo models.json")
+	mended("a FIFO")
+	volume := policy.HomeVolume(u.Dir)
+	mount := strings.TrimSpace(drive.Output(t, "podman", "volume", "inspect", "-f", "{{.Mountpoint}}", volume))
+	drive.Output(t, "podman", "unshare", "sh", "-c", `cd "$1" && rm models.json && echo {} >models.json && chown 5:5 models.json && chmod 600 models.json`, "-", filepath.Join(mount, ".pi", "agent"))
+	mended("a file of another user")
+}
+
+// The real pi reads what was brought in, and what it writes itself comes to stay.
+func TestPiReadsConfiguration(t *testing.T) {
+	u := newPiUser(t)
+	u.has("models.json", keylessModels)
+	u.has("settings.json", `{"defaultProvider":"acme","defaultModel":"acme-large","theme":"dark","retry":{"enabled":false},"extensions":["./x.ts"],"packages":["npm:nothing"]}`)
+	u.Env = []string{"AI_API_TOKEN=token-" + u.Token + "-0123"}
+	args := []string{"--net", "none", "--env", "PI_OFFLINE=1", "pi"}
+	if r := u.OK(append(args, "--list-models")...); !regexp.MustCompile(`(?m)^acme +acme-large `).MatchString(r.Out) {
+		t.Errorf("%s", r)
+	}
+	// Not the provider of its own, which would want a login.
+	if r := u.Run(append(args, "-p", "hello")...); r.Code == 0 || !strings.Contains(strings.ToLower(r.Err+r.Out), "connection error") {
+		t.Errorf("%s", r)
+	}
+	if r := u.OK(append(args, "--list-models")...); strings.Contains(r.Err, ".pi/agent") {
+		t.Errorf("what pi wrote is told: %s", r)
+	}
+	if r := u.OK("--net", "none", "--", "cat", "/home/sandbox/.pi/agent/settings.json"); strings.Contains(r.Out, "x.ts") || !strings.Contains(r.Out, `"dark"`) {
+		t.Errorf("%s", r)
+	}
+	// Its settings are those that are followed or left, each by decision.
+	r := u.OK("--net", "none", "--", "sh", "-c", "cat $(find /opt/aisb -path '*pi-coding-agent/schemas/settings.schema.json')")
+	var schema struct {
+		Properties map[string]any `json:"properties"`
+	}
+	if err := json.Unmarshal([]byte(r.Out), &schema); err != nil {
+		t.Fatalf("%v: %s", err, r)
+	}
+	known, err := os.ReadFile("/src/cmd/ai-sandbox/internal/harness/pibridge/testdata/settings.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := strings.Fields(string(known))
+	for _, name := range names {
+		if schema.Properties[name] == nil {
+			t.Errorf("pi has no setting %s any more", name)
+		}
+	}
+	if len(schema.Properties) != len(names)+1 { // and $schema
+		t.Errorf("pi has %d settings, and %d are known", len(schema.Properties), len(names))
+	}
+}
+
+// hasKeys gives the user a key of its own in every place of pi's files that can hold
+// one, and other files of pi's, which are not even opened: that would be an error.
+func (u piUser) hasKeys(c *canary.Set) {
+	key := func(where string) string { return c.Add(where) }
+	u.has("models.json", fmt.Sprintf(`// %s
+{"providers":{
+ "acme":{"baseUrl":"https://u:%s@llm.ok.test/v1?key=%s#%s","api":"openai-completions","apiKey":"%s","headers":{"Authorization":"Bearer %s","X-Any":"%s","X-Run":"!echo %s","X-Ref":"$AI_API_TOKEN"},
+  "models":[{"id":"m","headers":{"X-Key":"%s"},"baseUrl":"https://llm.ok.test/?k=%s","samplingParams":{"user":"%s","api_key":"%s"}}],
+  "modelOverrides":{"m":{"headers":{"X-Key":"%s"},"samplingParams":{"metadata":{"x":"%s"}}}},
+  "compat":{"chatTemplateKwargs":{"x":"%s"}},"note":"%s"},
+ "runs":{"baseUrl":"https://runs.ok.test","apiKey":"!cat %s; echo %s"}},"more":"%s"}`,
+		key("comment"), key("login"), key("query"), key("fragment"), key("apiKey"), key("bearer"), key("header"), key("command"), key("modelHeader"), key("modelQuery"), key("user"),
+		key("apiKeyField"), key("overrideHeader"), key("metadata"), key("kwargs"), key("note"), key("cat"), key("echo"), key("more")))
+	u.has("settings.json", fmt.Sprintf(`{"theme":"dark","httpProxy":"http://u:%s@p.test","packages":["git:https://%s@git.test/x"],"shellCommandPrefix":"export K=%s","npmCommand":["env","K=%s"],"selfUpdateCommand":["%s"],
+ "externalEditor":"code %s","trackingId":"%s","mine":{"token":"%s"},"sessionDir":"~/%s","retry":{"secret":"%s"},"enabledModels":["~/%s"]}`,
+		key("proxy"), key("package"), key("prefix"), key("npm"), key("update"), key("editor"), key("tracking"), key("mine"), key("sessions"), key("retry"), key("home")))
+	for _, name := range []string{"auth.json", "models-store.json", "sessions/x.jsonl", "extensions/x.ts", "AGENTS.md", "keybindings.json", "mcp.json", "skills/x/SKILL.md", "trust.json"} {
+		u.has(name, c.Add(name))
+		// Not even opened: that would be an error.
+		if name == "auth.json" || name == "models-store.json" {
+			if err := os.Chmod(filepath.Join(u.agent, name), 0); err != nil {
+				u.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A key in every place of pi's files that can hold one is nowhere: not in the
+// sandbox, at rest, or in what is said. Pi's other files are not opened.
+func TestPiCanaries(t *testing.T) {
+	u := newPiUser(t)
+	c := canary.New()
+	u.hasKeys(c)
+	token := c.Add("TOKEN")
+	u.Env = []string{"AI_API_TOKEN=" + token}
+	silent := func(what string, r drive.Result) {
+		t.Helper()
+		if in := c.In(r.Out + r.Err); len(in) > 0 {
+			t.Errorf("%s has %q: %s", what, in, r)
+		}
+	}
+	inside := u.OK(append(u.fakePi(), "sh", "-c", `cat ~/.pi/agent/models.json ~/.pi/agent/settings.json; grep -raF CANARY_ ~ /etc /tmp /run 2>/dev/null; ls ~/.pi/agent; test ${#AI_API_TOKEN} -gt 20`)...)
+	silent("inside", inside)
+	if !strings.Contains(inside.Out, `"X-Ref": "$AI_API_TOKEN"`) || !strings.Contains(inside.Out, `"baseUrl": "https://llm.ok.test/v1"`) || strings.Contains(inside.Out, "mcp.json") {
+		t.Errorf("%s", inside)
+	}
+	for _, args := range [][]string{{"--print-policy", "pi"}, {"--print-policy=json", "pi"}, {"--dry-run", "pi"}, {"config", "--json"}, {"explain", "policy"}} {
+		silent(strings.Join(args, " "), u.Run(args...))
+	}
+	r := u.OK("inspect", "--pi")
+	silent("inspect --pi", r)
+	for _, want := range []string{"providers.acme.apiKey: $AI_API_TOKEN (it was the key itself)", "- providers.acme.headers.X-Run (it is a command, which is not run)", "providers.runs.apiKey: $AI_API_TOKEN (it was a command, which was not run)", "- httpProxy (", "theme"} {
+		if !strings.Contains(r.Out, want) {
+			t.Errorf("inspect --pi does not say %q: %s", want, r)
+		}
+	}
+	// With no token, and with what can't be parsed.
+	u.Env = nil
+	silent("refused", u.Run("pi"))
+	u.Env = []string{"AI_API_TOKEN=" + token}
+	u.has("settings.json", `{"theme":"`+c.Add("broken")+`"`)
+	silent("unparseable", u.Run("pi"))
+
+	dirs := []string{filepath.Join(w.home, "e2e", "state"), filepath.Join(w.home, "e2e", "cache"), filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "ai-sandbox"), u.Dir}
+	for _, d := range []string{"overlay-containers", "libpod", "volumes", "db.sql"} { // TestCanaries looks at the images' layers
+		d = filepath.Join(w.home, ".local/share/containers/storage", d)
+		if _, err := os.Stat(d); err == nil {
+			dirs = append(dirs, d)
+		}
+	}
+	hits, err := c.Sweep([]string{"podman", "unshare"}, dirs...)
+	if err != nil || len(hits) > 0 {
+		t.Errorf("%v %q", err, hits)
+	}
+	// The control: they are where they were put.
+	hits, err = c.Sweep(nil, filepath.Join(u.agent, "models.json"))
+	if err != nil || len(hits) != 1 {
+		t.Errorf("%v %q", err, hits)
+	}
+}
