@@ -221,16 +221,31 @@ func (r *reader) file(name, top, gitDir string, depth int) {
 			if from == "" {
 				err = errBegins
 			}
-			to = path.Join(from, to)
+			to = from + "/" + to
 		}
 		if err != nil {
 			r.note("%s has %s %s, and %v", r.shown(name), s.key, policy.Quote(s.value), err)
 			continue
 		}
-		if at := r.obey(path.Clean(to), name, s.key != "hookspath"); at != "" && include {
-			r.file(at, top, gitDir, depth+1)
+		ends, on := ways(to)
+		for i, to := range append(ends, on...) {
+			if at := r.obey(to, name, s.key != "hookspath"); at != "" && include && i < len(ends) {
+				r.file(at, top, gitDir, depth+1)
+			}
 		}
 	}
+}
+
+// ways are what an absolute path may mean: without its "..", and, where that is
+// somewhere else, the end of the kernel's way, which follows a link before it goes
+// up, with the links on that.
+func ways(to string) (ends, on []string) {
+	clean := path.Clean(to)
+	on, end, err := follow(to)
+	if _, other, otherErr := follow(clean); err != nil || otherErr == nil && other == end {
+		return []string{clean}, nil
+	}
+	return []string{clean, end}, on
 }
 
 var errBegins = errors.New("it is not known where that begins")
@@ -257,7 +272,7 @@ func (r *reader) pathname(value string) (string, error) {
 	if home == "" {
 		return "", errBegins
 	}
-	return path.Join(home, rest), nil
+	return home + "/" + rest, nil
 }
 
 func (r *reader) note(format string, args ...any) {

@@ -448,7 +448,7 @@ func (t *tree) gitFile(name string, unprotect []string) (g *policy.GitDir, note 
 		return nil, "the project's .git is a file that git can't read", nil
 	}
 	if !filepath.IsAbs(to) {
-		to = filepath.Join(t.Root, to)
+		to = t.Root + "/" + to // as the kernel goes: up after a link, not before
 	}
 	no := func(why string) (*policy.GitDir, string, error) {
 		return nil, "the project's .git leads to " + policy.Quote(to) + ", which is not mounted, so git does not work inside: " + why, nil

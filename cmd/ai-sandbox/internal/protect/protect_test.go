@@ -360,6 +360,8 @@ func TestConfiguredPaths(t *testing.T) {
 		"[core]\nhooksPath = ~no-such-user/x":                   {note: "config has hookspath \"~no-such-user/x\", and it is not known where that begins"},
 		"[core]\nhooksPath = %(prefix)/x":                       {note: "it is not known where that begins"},
 		"[include]\npath = ~no-such-user/x":                     {note: "it is not known where that begins"},
+		"[core]\nhooksPath = ci/up/../x":                        {obeyed: "ci/up ci/x deep/x"},
+		"[include]\npath = ../ci/up/../shared":                  {obeyed: "ci/shared ci/up deep/shared from/deep"},
 		"[core]\nhooksPath = .":                                 {note: "can't be read-only by itself"},
 		"[core]\nhooksPath = .git":                              {note: "can't be read-only by itself"},
 		"[core]\nhooksPath = \"a\\tb\"":                         {note: "can't be read-only by itself"},
@@ -371,7 +373,7 @@ func TestConfiguredPaths(t *testing.T) {
 		"[include]\npath = ../link":                             {obeyed: "from/shared link"},
 	} {
 		dir := real(t)
-		plant(t, dir, map[string]string{".git/HEAD": "", ".git/config": strings.NewReplacer("/PROJECT", dir, "/TOP", strings.Repeat("/..", 30)+dir).Replace(config), "ci/hooks/x": "", "shared.conf": "[core]\nhooksPath = from/shared", "link": "-> shared.conf"})
+		plant(t, dir, map[string]string{".git/HEAD": "", ".git/config": strings.NewReplacer("/PROJECT", dir, "/TOP", strings.Repeat("/..", 30)+dir).Replace(config), "ci/hooks/x": "", "shared.conf": "[core]\nhooksPath = from/shared", "link": "-> shared.conf", "ci/up": "-> ../deep/down", "deep/down/": "", "deep/shared": "[core]\nhooksPath = from/deep"})
 		p, err := Look(dir, dir, nil)
 		if err != nil {
 			t.Errorf("%.40s: %v", config, err)
