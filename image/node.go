@@ -56,7 +56,7 @@ func NewNode(version, goarch string) (Node, error) {
 func (n Node) check() error {
 	switch {
 	case !versionForm().MatchString(n.Version):
-		return fmt.Errorf("node version %+q is not of the form %s", n.Version, DefaultNode)
+		return fmt.Errorf("node version %+q is not a release's number; write it in full, as in %s", n.Version, DefaultNode)
 	case older(n.Version, MinNode):
 		return fmt.Errorf("node %s is too old: name %s or a later one", n.Version, MinNode)
 	case strings.HasPrefix(n.Version, "23."):

@@ -89,19 +89,22 @@ func resolveEnv(in Input) ([]Env, error) {
 	for _, s := range in.Env {
 		name, value, constant := strings.Cut(s, "=")
 		named[name] = true
+		bad := func(format string, a ...any) {
+			errs = append(errs, About(fmt.Errorf("env %s "+format, append([]any{Quote(name)}, a...)...), "env="+name))
+		}
 		switch {
 		case !ValidEnvName(name):
-			errs = append(errs, fmt.Errorf("env %s is not a variable's name; use NAME or NAME=value", Quote(name)))
+			bad("is not a variable's name; use NAME or NAME=value")
 		case ours(env, name):
-			errs = append(errs, fmt.Errorf("env %s is set by ai-sandbox itself; drop --env %s", name, name))
+			bad("is set by ai-sandbox itself; drop it")
 		case constant && value == "":
-			errs = append(errs, fmt.Errorf("env %s has an empty value; give it one or drop it", name))
+			bad("has an empty value; give it one or drop it")
 		case constant && (!utf8.ValidString(value) || strings.ContainsRune(value, 0)):
-			errs = append(errs, fmt.Errorf("env %s has a value that is not valid UTF-8", name))
+			bad("has a value that is not valid UTF-8; pass it by name, or in an env_file")
 		case constant:
 			set(FromConstant, value, name)
 		case !isSet(name):
-			errs = append(errs, fmt.Errorf("env %s is unset or empty here; set it, or drop --env %s", name, name))
+			bad("is unset or empty here; give it a value, or don't pass it")
 		default:
 			// What enters anyway is no secret, and naming it makes it none.
 			env[name] = Env{Name: name, From: FromHost, Secret: !slices.Contains(passedIfSet, name)}
@@ -110,9 +113,9 @@ func resolveEnv(in Input) ([]Env, error) {
 	for _, s := range in.EnvFile {
 		switch {
 		case named[s.name]:
-			errs = append(errs, fmt.Errorf("env %s is in an env_file and named by --env too; drop one of them", s.name))
+			errs = append(errs, About(fmt.Errorf("env %s is in an env_file and named by env too; drop one of them", s.name), "env="+s.name, "env_file"))
 		case ours(env, s.name):
-			errs = append(errs, fmt.Errorf("env %s is set by ai-sandbox itself; take it out of the env_file", s.name))
+			errs = append(errs, About(fmt.Errorf("env %s is set by ai-sandbox itself; take it out of the env_file", s.name), "env_file"))
 		default:
 			env[s.name] = Env{Name: s.name, From: FromFile, Secret: true}
 		}

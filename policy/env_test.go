@@ -44,11 +44,11 @@ func TestEnvOrigins(t *testing.T) {
 
 func TestEnvRefused(t *testing.T) {
 	for want, f := range map[string]func(*Input){
-		"env A is in an env_file and named by --env too; drop one of them": func(in *Input) {
+		"env A is in an env_file and named by env too; drop one of them": func(in *Input) {
 			in.Env, in.EnvFile = []string{"A=1"}, []Secret{NewSecret("A", "x")}
 		},
 		"env HTTPS_PROXY is set by ai-sandbox itself; take it out of the env_file": func(in *Input) { in.EnvFile = []Secret{NewSecret("HTTPS_PROXY", "x")} },
-		"env HOME is set by ai-sandbox itself; drop --env HOME":                    func(in *Input) { in.Env = []string{"HOME"} },
+		"env HOME is set by ai-sandbox itself; drop it":                            func(in *Input) { in.Env = []string{"HOME"} },
 		"env PATH has an empty value; give it one or drop it":                      func(in *Input) { in.Env = []string{"PATH="} },
 	} {
 		in := plain()
@@ -62,9 +62,9 @@ func TestEnvRefused(t *testing.T) {
 // A secret that can't be hidden, and a value that no program can be started with,
 // is refused by name, with what to do.
 func TestCheckSecrets(t *testing.T) {
-	const tooShort = "env A has a value shorter than 8 bytes, which can't be hidden without garbling other words; if it is no secret, use --env A=VALUE"
-	const tooPlain = "env A has a value of fewer than 4 different characters, which can't be hidden without garbling other words; if it is no secret, use --env A=VALUE"
-	const shown = "env A has a value that also stands in a path, a host or a constant of this run, where it can't be hidden; if it is no secret, use --env A=VALUE"
+	const tooShort = "env A has a value shorter than 8 bytes, which can't be hidden without garbling other words; if it is no secret, make it a constant: env A=VALUE"
+	const tooPlain = "env A has a value of fewer than 4 different characters, which can't be hidden without garbling other words; if it is no secret, make it a constant: env A=VALUE"
+	const shown = "env A has a value that also stands in a path, a host or a constant of this run, where it can't be hidden; if it is no secret, make it a constant: env A=VALUE"
 	for value, want := range map[string]string{
 		"13572468": "", "correct horse": "", "1": tooShort, "true": tooShort, "seven77": tooShort, "a\nb\nc\nd\n": tooShort,
 		"00000000": tooPlain, "aAaAbBbB": tooPlain, strings.Repeat("\n", 20) + "abc": tooShort,

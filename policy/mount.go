@@ -130,7 +130,7 @@ const MaxSockets = 64
 func (in Input) workdir() (dir, note string, err error) {
 	switch {
 	case in.NoCwd && in.Workdir != "":
-		return "", "", fmt.Errorf("there is no project to be at workdir %s with no_cwd; drop one of them", Quote(in.Workdir))
+		return "", "", About(fmt.Errorf("there is no project to be at workdir %s with no_cwd; drop one of them", Quote(in.Workdir)), "workdir", "no_cwd")
 	case in.NoCwd:
 		return FallbackDir, "no project is mounted (no_cwd); " + FallbackDir + " is empty scratch space, gone with the run", nil
 	case in.Workdir == "":
@@ -138,10 +138,10 @@ func (in Input) workdir() (dir, note string, err error) {
 		return dir, note, nil
 	}
 	if err := checkTarget(in.Workdir); err != nil {
-		return "", "", fmt.Errorf("workdir %s %w; name an absolute path, as /work/shop, or auto", Quote(in.Workdir), err)
+		return "", "", About(fmt.Errorf("workdir %s %w; name an absolute path, as /work/shop, or auto", Quote(in.Workdir), err), "workdir")
 	}
 	if block := hides(in.Workdir); block != "" {
-		return "", "", fmt.Errorf("workdir %s would hide %s of the sandbox; name another, or auto", Quote(in.Workdir), block)
+		return "", "", About(fmt.Errorf("workdir %s would hide %s of the sandbox; name another, or auto", Quote(in.Workdir), block), "workdir")
 	}
 	if in.Workdir != in.Facts.Project {
 		note = fmt.Sprintf("mounted at %s, as workdir says", in.Workdir)
@@ -207,26 +207,35 @@ func extraMounts(in Input, list []Mount, home *Home) ([]Mount, error) {
 			bad("%w", err)
 		}
 	}
-	if r := in.Agents.Bind; r != nil && !wins {
+	// Judged also where there is no such directory: tomorrow there may be one.
+	err := in.Agents.checkDest()
+	if r := in.Agents.Bind; r != nil && !wins && err == nil {
 		m := Mount{Kind: KindBind, Source: r.Source, Target: in.Agents.Dest, ReadOnly: true, Relabel: relabel, Why: WhyAgents, ID: r.ID}
-		inHome := strings.HasPrefix(m.Target, HomeDir+"/")
-		err := checkTarget(m.Target)
-		if block := hides(m.Target); err == nil && block != "" && !inHome {
-			err = fmt.Errorf("would hide %s of the sandbox", block)
+		if strings.HasPrefix(m.Target, HomeDir+"/") {
+			m = homeMount(m, r.Dir, len(in.Mounts), home)
 		}
-		if err == nil {
-			if inHome {
-				m = homeMount(m, r.Dir, len(in.Mounts), home)
-			}
-			list, err = insert(list, m)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("agents_dest %s: %w; name another place, as %s", Quote(in.Agents.Dest), err, DefaultAgentsDest))
-		}
+		list, err = insert(list, m)
+	}
+	if err != nil {
+		errs = append(errs, About(fmt.Errorf("agents_dest %s %w; name another place, as %s", Quote(in.Agents.Dest), err, DefaultAgentsDest), "agents_dest"))
 	}
 	errs = append(errs, in.Agents.check(list)...)
-	list, err := maskSockets(in, list)
+	list, err = maskSockets(in, list)
 	return list, errors.Join(append(errs, err)...)
+}
+
+// checkDest refuses a place that can't be mounted on, or that hides something.
+func (a Agents) checkDest() error {
+	if a.Dest == "" && a.Bind == nil {
+		return nil
+	}
+	if err := checkTarget(a.Dest); err != nil {
+		return err
+	}
+	if block := hides(a.Dest); block != "" && !strings.HasPrefix(a.Dest, HomeDir+"/") {
+		return fmt.Errorf("would hide %s of the sandbox", block)
+	}
+	return nil
 }
 
 // homeMount is a mount whose place is in the home. A directory right below it is
@@ -274,7 +283,7 @@ func (a Agents) check(list []Mount) []error {
 				what := "the mount of " + Quote(m.Source)
 				fix := "mount it read-only"
 				if m.Why == WhyProject {
-					what, fix = "the project "+Quote(m.Source), "use --fs ro, or another directory"
+					what, fix = "the project "+Quote(m.Source), "mount it read-only (fs ro), or use another directory"
 				}
 				errs = append(errs, fmt.Errorf("%s can be written and is, holds or lies in the agents directory %s, which every agent obeys; %s", what, Quote(dir), fix))
 				break

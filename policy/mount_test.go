@@ -221,7 +221,7 @@ func TestExtraMountsRefused(t *testing.T) {
 		"not shown":    {func(in *Input) { in.Agents.Bind = nil; in.Mounts = []BindRequest{request("/home/dev/.agents", rw)} }, never},
 		"harness":      {func(in *Input) { in.Binds = []Mount{{Kind: KindBind, Source: "/home/dev/.agents", Target: "/run/x"}} }, never},
 		"the project":  {func(in *Input) { in.Facts.Project = "/home/dev/.agents/skills" }, "the project /home/dev/.agents/skills " + never},
-		"agents_dest":  {func(in *Input) { in.Agents.Dest = "/etc/x" }, "agents_dest /etc/x: would hide /etc"},
+		"agents_dest":  {func(in *Input) { in.Agents.Dest = "/etc/x" }, "agents_dest /etc/x would hide /etc"},
 		"workdir":      {func(in *Input) { in.Workdir = "/usr/x" }, "workdir /usr/x would hide /usr"},
 		"workdir form": {func(in *Input) { in.Workdir = "x" }, "workdir x is not absolute"},
 		"no project":   {func(in *Input) { in.NoCwd, in.Workdir, in.Facts.Project = true, "/x", "" }, "drop one of them"},

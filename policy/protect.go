@@ -323,9 +323,9 @@ func checkLifts(paths []string, f Facts) ([]lifted, error) {
 		case part && (found[clean] == FoundDir || found[clean] == FoundEmpty || found[clean] == FoundFile):
 			out = append(out, lifted{path: clean, below: true})
 		case part:
-			return nil, fmt.Errorf("unprotect %s: there is no such file or directory, and what it would lie in is read-only; make it first, or give all of that free", Quote(p))
+			return nil, About(fmt.Errorf("unprotect %s: there is no such file or directory, and what it would lie in is read-only; make it first, or give all of that free", Quote(p)), "unprotect="+p)
 		default:
-			return nil, fmt.Errorf("unprotect %s: it is not protected; of these one can be given free: %s", Quote(p), strings.Join(append([]string{".git"}, all...), ", "))
+			return nil, About(fmt.Errorf("unprotect %s: it is not protected; of these one can be given free: %s", Quote(p), strings.Join(append([]string{".git"}, all...), ", ")), "unprotect="+p)
 		}
 	}
 	return out, nil

@@ -187,6 +187,9 @@ func (p Publish) Host() string {
 	return p.AddrPort().String()
 }
 
+// Entry is the whole in text, as an entry of publish with all three parts.
+func (p Publish) Entry() string { return p.Host() + ":" + strconv.Itoa(int(p.Port)) }
+
 // Loopback tells whether only this machine can reach it.
 func (p Publish) Loopback() bool { return p.AddrPort().Addr().IsLoopback() }
 
@@ -196,14 +199,13 @@ func resolvePublish(in Input) ([]Publish, error) {
 	if len(in.Publish) == 0 {
 		return nil, nil
 	}
-	const drop = "drop --publish"
 	switch {
 	case in.Net == NetNone:
-		return nil, fmt.Errorf("with --net none nothing is published; %s, or use another network", drop)
+		return nil, About(errors.New("with net none nothing is published; drop publish, or use another network"), "publish", "net")
 	case in.Net == NetHost:
-		return nil, fmt.Errorf("with --net host a server inside listens on this machine's own ports, so there is nothing to publish; %s, or use --net unix", drop)
+		return nil, About(errors.New("with net host a server inside listens on this machine's own ports, so there is nothing to publish; drop publish, or use net unix"), "publish", "net")
 	case len(in.Publish) > maxPublish:
-		return nil, fmt.Errorf("%d ports are published, and %d can be; drop some", len(in.Publish), maxPublish)
+		return nil, About(fmt.Errorf("%d ports are published, and %d can be; drop some", len(in.Publish), maxPublish), "publish")
 	}
 	var out []Publish
 	var errs []error
@@ -211,8 +213,12 @@ func resolvePublish(in Input) ([]Publish, error) {
 		if p.Addr == "" {
 			p.Addr = cmp.Or(in.PublishAddr, LoopbackAddr)
 		}
-		bad := func(reason, hint string) {
-			errs = append(errs, &PublishError{Entry: p.Host() + ":" + strconv.Itoa(int(p.Port)), Reason: reason, Hint: hint})
+		bad := func(reason, hint string, with ...Publish) {
+			var about []string
+			for _, x := range append([]Publish{p}, with...) {
+				about = append(about, "publish="+x.Entry())
+			}
+			errs = append(errs, About(&PublishError{Entry: p.Entry(), Reason: reason, Hint: hint}, about...))
 		}
 		addr := p.AddrPort().Addr()
 		switch {
@@ -226,13 +232,13 @@ func resolvePublish(in Input) ([]Publish, error) {
 			continue
 		case in.Net == NetGated && addr.Is6() && !addr.IsLoopback():
 			// The neighbours of an IPv6 network are found by ICMPv6, which is shut.
-			bad("can't be reached over IPv6 with --net gated", "use an IPv4 address, [::1], or --net unix")
+			bad("can't be reached over IPv6 with net gated", "use an IPv4 address, [::1], or net unix")
 			continue
 		}
 		for _, other := range out {
 			o := other.AddrPort().Addr()
 			if p.HostPort != 0 && p.HostPort == other.HostPort && (o == addr || o.IsUnspecified() || addr.IsUnspecified()) {
-				bad("has a host port that is published already", "give each its own")
+				bad("has a host port that is published already", "give each its own", other)
 			}
 		}
 		out = append(out, p)

@@ -145,7 +145,7 @@ func Resolve(in Input) (Policy, error) {
 	var errs []error
 	local := in.Runtime == RuntimeLocal
 	if in.Runtime != RuntimePodman && !local {
-		errs = append(errs, fmt.Errorf("runtime %s is not known; use podman or local", Quote(in.Runtime)))
+		errs = append(errs, About(fmt.Errorf("runtime %s is not known; use podman or local", Quote(in.Runtime)), "runtime"))
 	}
 	if in.Net == "" {
 		in.Net = NetGated
@@ -172,7 +172,7 @@ func Resolve(in Input) (Policy, error) {
 		errs = append(errs, err)
 	}
 	if in.KeepRoot && local {
-		errs = append(errs, errors.New("insecure_keep_root is for podman's runtime only: a jail's command has the caller's own uid; drop it, or use --runtime podman"))
+		errs = append(errs, About(errors.New("insecure_keep_root is for podman's runtime only: a jail's command has the caller's own uid; drop it, or use the runtime podman"), "insecure_keep_root", "runtime"))
 	}
 	env, err := resolveEnv(in)
 	if err != nil {
@@ -269,21 +269,21 @@ func checkNet(in Input) error {
 	gated := in.Net == NetGated || in.Net == NetUnix
 	switch {
 	case !slices.Contains([]string{NetGated, NetUnix, NetNone, NetHost}, in.Net):
-		return fmt.Errorf("net %s is not known; use gated, unix, none or host", Quote(in.Net))
+		return About(fmt.Errorf("net %s is not known; use gated, unix, none or host", Quote(in.Net)), "net")
 	case local && in.Net == NetGated:
-		return errors.New("the local runtime's gated network is --net unix; use that, or --runtime podman")
+		return About(errors.New("the local runtime's gated network is net unix; use that, or the runtime podman"), "net", "runtime")
 	case !local && in.Net == NetHost:
-		return errors.New("podman's runtime has no --net host; use gated, unix or none")
+		return About(errors.New("podman's runtime has no net host; use gated, unix or none"), "net", "runtime")
 	case local && in.GateName != "":
-		return errors.New("a named gate is for podman's runtime only; drop --gate, or use --runtime podman")
+		return About(errors.New("a named gate is for podman's runtime only; drop gate, or use the runtime podman"), "gate", "runtime")
 	case !gated && in.GateName != "":
-		return fmt.Errorf("a gate has no use with --net %s; drop --gate", in.Net)
+		return About(fmt.Errorf("a gate has no use with net %s; drop gate, or use net gated", in.Net), "gate", "net")
 	case in.GateName != "" && in.Net == NetUnix:
-		return errors.New("a named gate is reached with --net gated only; drop --gate, or --net unix")
+		return About(errors.New("a named gate is reached with net gated only; drop gate, or use that"), "gate", "net")
 	case in.GateName != "" && in.Engine == EngineBuiltin:
-		return errors.New("a named gate is squid's; drop --gate or --gate-engine builtin")
+		return About(errors.New("a named gate is squid's; drop gate or gate_engine builtin"), "gate", "gate_engine")
 	case !slices.Contains([]string{"", EngineSquid, EngineBuiltin}, in.Engine):
-		return fmt.Errorf("gate engine %s is not known; use squid or builtin", Quote(in.Engine))
+		return About(fmt.Errorf("gate_engine %s is not known; use squid or builtin", Quote(in.Engine)), "gate_engine")
 	}
 	return nil
 }

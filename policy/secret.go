@@ -75,21 +75,26 @@ func (p Policy) CheckSecrets(values map[string]Secret) error {
 	var errs []error
 	total := 0
 	var secrets []Secret
+	from := map[string]string{} // which setting names it
 	for _, e := range p.Env {
 		value := e.Value
 		if e.Passed() {
 			value = values[e.Name].value
 		}
 		total += len(e.Name) + len(value) + 2
+		from[e.Name] = "env=" + e.Name
+		if e.From == FromFile {
+			from[e.Name] = "env_file"
+		}
 		if err := checkEntry(e.Name, value); err != nil {
-			errs = append(errs, err)
+			errs = append(errs, About(err, from[e.Name]))
 			continue
 		}
 		if !e.Secret {
 			continue
 		}
 		if err := checkHidden(e.Name, value); err != nil {
-			errs = append(errs, err)
+			errs = append(errs, About(err, from[e.Name]))
 			continue
 		}
 		secrets = append(secrets, values[e.Name])
@@ -109,7 +114,7 @@ func (p Policy) CheckSecrets(values map[string]Secret) error {
 	if text := string(shown); NewRedactor(secrets).Text(text) != text {
 		for _, s := range secrets {
 			if NewRedactor([]Secret{s}).Text(text) != text {
-				errs = append(errs, fmt.Errorf("env %s has a value that also stands in a path, a host or a constant of this run, where it can't be hidden; if it is no secret, use --env %s=VALUE", s.name, s.name))
+				errs = append(errs, About(fmt.Errorf("env %s has a value that also stands in a path, a host or a constant of this run, where it can't be hidden; if it is no secret, make it a constant: env %s=VALUE", s.name, s.name), from[s.name]))
 			}
 		}
 	}
@@ -128,7 +133,7 @@ func checkHidden(name, value string) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("env %s has a value %s, which can't be hidden without garbling other words; if it is no secret, use --env %s=VALUE", name, why, name)
+	return fmt.Errorf("env %s has a value %s, which can't be hidden without garbling other words; if it is no secret, make it a constant: env %s=VALUE", name, why, name)
 }
 
 // distinct counts the different bytes of s, upper and lower case as one.

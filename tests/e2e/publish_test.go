@@ -370,14 +370,14 @@ func TestPublishRefused(t *testing.T) {
 		want string
 	}{
 		"in use":      {[]string{"--publish", at + ":5173"}, "publish port 5173 at 127.0.0.1:" + at + ": the host port is in use; see by whom with ss -ltnp 'sport = :" + at + "', or write --publish :5173 for a free one"},
-		"no network":  {[]string{"--net", "none", "--publish", "5173"}, "with --net none nothing is published; drop --publish, or use another network"},
+		"no network":  {[]string{"--net", "none", "--publish", "5173"}, "with net none nothing is published; drop publish, or use another network (from --net, --publish)"},
 		"two parts":   {[]string{"--publish", "127.0.0.1:8000"}, "publish 127.0.0.1:8000 has an address, which needs a host port and a port behind it" + grammar},
 		"udp":         {[]string{"--publish", "5173/udp"}, "publish 5173/udp names a protocol, and only TCP is published" + grammar},
 		"range":       {[]string{"--publish", "8080-8090"}, "publish 8080-8090 has a range, and an entry is one port" + grammar},
 		"port 0":      {[]string{"--publish", "0"}, "publish 0 has 0 for a port, which is not a number from 1 to 65535" + grammar},
 		"not here":    {[]string{"--publish", "192.0.2.77:8000:5173"}, "publish port 5173 at 192.0.2.77:8000: this machine has no such address; ip addr lists those that it has"},
-		"IPv6":        {[]string{"--publish", "[::]:8000:5173"}, "publish [::]:8000:5173 can't be reached over IPv6 with --net gated; use an IPv4 address, [::1], or --net unix"},
-		"the relay's": {[]string{"--net", "unix", "--publish", "8000:3128"}, "publish 127.0.0.1:8000:3128 is the gate's own port inside; let the server inside listen at another"},
+		"IPv6":        {[]string{"--publish", "[::]:8000:5173"}, "publish [::]:8000:5173 can't be reached over IPv6 with net gated; use an IPv4 address, [::1], or net unix (from --publish)"},
+		"the relay's": {[]string{"--net", "unix", "--publish", "8000:3128"}, "publish 127.0.0.1:8000:3128 is the gate's own port inside; let the server inside listen at another (from --publish)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t)

@@ -230,8 +230,8 @@ func TestPublishRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		"none":        {[]string{"--net", "none", "--publish", "5173"}, `with --net none nothing is published; .*`},
-		"host":        {[]string{"--net", "host", "--publish", "5173"}, `with --net host a server inside listens on this machine's own ports, so there is nothing to publish; .*`},
+		"none":        {[]string{"--net", "none", "--publish", "5173"}, `with net none nothing is published; .*`},
+		"host":        {[]string{"--net", "host", "--publish", "5173"}, `with net host a server inside listens on this machine's own ports, so there is nothing to publish; .*`},
 		"two parts":   {[]string{"--publish", "127.0.0.1:8000"}, `publish 127.0.0.1:8000 has an address, which needs a host port and a port behind it` + grammar},
 		"escape":      {[]string{"--publish", "\x1b[2J"}, `publish "\\x1b\[2J" has .*` + grammar},
 		"address":     {[]string{"--publish", "5173", "--publish-addr", "localhost"}, `publish_addr localhost is not an IP address; .* \(from --publish-addr\)`},

@@ -28,7 +28,9 @@ func TestJournal(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.env = append(b.env, "BY_NAME="+byName, "HOST_ONLY="+c.Add("HOST"))
-		args := func(more ...string) []string { return append([]string{"--env", "BY_NAME", "--env-file", file}, more...) }
+		args := func(more ...string) []string {
+			return append([]string{"--env", "BY_NAME", "--env-file", file}, more...)
+		}
 		if r := b.run(t, 0, args("--", "sh", "-c", `echo "$BY_NAME $FILED"`)...); r.Out != byName+" "+filed+"\n" {
 			t.Errorf("inside they are not: %s", r)
 		}

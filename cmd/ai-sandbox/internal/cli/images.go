@@ -5,10 +5,13 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strconv"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
+	"ai-sandbox/image"
+	"ai-sandbox/policy"
 )
 
 // imageRequest is what the settings say, but for the CA, whose file is not read.
@@ -17,7 +20,13 @@ func imageRequest(s config.Settings, facts host.Facts) (ImageRequest, error) {
 		Base: s.Text("base"), NodeVersion: s.Text("node_version"), NodeMirror: s.Text("node_mirror"),
 		CacheDir: facts.Dirs.Cache, StateDir: facts.Dirs.State,
 	}
-	return r, r.freshness(s)
+	err := r.freshness(s)
+	if s.Text("runtime") != policy.RuntimeLocal { // which has no image, and says so
+		_, err1 := image.ParseReference(r.Base)
+		_, err2 := image.NewNode(r.NodeVersion, runtime.GOARCH)
+		err = errors.Join(err, policy.About(err1, "base"), policy.About(err2, "node_version"))
+	}
+	return r, placed(s, err)
 }
 
 // maxTTL is the oldest that a pin may be allowed to get, in days.

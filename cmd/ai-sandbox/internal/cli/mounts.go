@@ -102,7 +102,7 @@ func (a *app) mounts(in *policy.Input, s setup) error {
 	if in.Agents.Bind != nil {
 		in.Agents.Bind.Sockets = sockets[len(sockets)-1]
 		if p := host.MountProblem(f, "agents_dir", agents, false, in.Agents.Bind.Sockets); p != "" {
-			errs = append(errs, fmt.Errorf("%s, or use --no-agents", p))
+			errs = append(errs, policy.About(fmt.Errorf("%s, or switch agents off", p), "agents_dir"))
 		}
 	}
 	return errors.Join(slices.Concat(errs, sameAsAgents(*in), sameAsProject(*in))...)
@@ -185,7 +185,7 @@ func (a *app) agents(in *policy.Input, s setup, written []string) (host.Source, 
 	}
 	src, err := host.FindSource(dir)
 	if err == nil && !src.Dir {
-		err = errors.New("it is not a directory")
+		err = errors.New("is not a directory")
 	}
 	if err == nil {
 		var d *os.File
@@ -195,13 +195,21 @@ func (a *app) agents(in *policy.Input, s setup, written []string) (host.Source, 
 	}
 	switch {
 	case err != nil && named:
-		return src, fmt.Errorf("agents_dir %s: %w; name another with --agents-dir, or use --no-agents", quote(dir), reason(err))
+		why := err.Error()
+		var p *os.PathError
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			why = "does not exist"
+		case errors.As(err, &p):
+			why = "can't be read: " + p.Err.Error()
+		}
+		return src, policy.About(fmt.Errorf("agents_dir %s %s; name another directory, or switch agents off", quote(dir), why), "agents_dir", "agents")
 	case err != nil:
 		return src, nil
 	case unled("agents_dir", dir, src.Path, written) != nil:
-		return src, fmt.Errorf("%w, or use --no-agents", unled("agents_dir", dir, src.Path, written))
+		return src, policy.About(fmt.Errorf("%w, or switch agents off", unled("agents_dir", dir, src.Path, written)), "agents_dir")
 	case s.Facts.Secret(src.Path):
-		return src, fmt.Errorf("agents_dir %s leads to %s, where credentials are; name another with --agents-dir, or use --no-agents", quote(dir), quote(src.Path))
+		return src, policy.About(fmt.Errorf("agents_dir %s leads to %s, where credentials are; name another directory, or switch agents off", quote(dir), quote(src.Path)), "agents_dir")
 	}
 	in.Agents.Bind = &policy.BindRequest{Source: src.Path, Dir: true, ID: src.ID, Origin: "agents_dir"}
 	return src, nil

@@ -89,7 +89,7 @@ func (a *app) setup(facts host.Facts, settings config.Settings) (setup, error) {
 	}
 	if ca := a.path(settings, "ca_file", facts.Home); ca != "" {
 		if s.image.CA, err = readCA(ca); err != nil {
-			return setup{}, err
+			return setup{}, placed(settings, policy.About(err, "ca_file"))
 		}
 	}
 	return s, nil

@@ -13,7 +13,7 @@ import (
 func look(in *policy.Input, home string, unprotect []string) error {
 	if in.NoCwd {
 		if len(unprotect) > 0 {
-			return errors.New("unprotect is about the project, and there is none with no_cwd; drop one of them")
+			return policy.About(errors.New("unprotect is about the project, and there is none with no_cwd; drop one of them"), "unprotect", "no_cwd")
 		}
 		return nil
 	}

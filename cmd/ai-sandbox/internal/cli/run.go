@@ -172,7 +172,7 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 			errs = append(errs, fmt.Errorf("podman's image has no %s; use --runtime local with one that is installed on this machine", h.Name))
 		}
 		if s.settings.Bool("bind_harness_home") {
-			errs = append(errs, errors.New("bind_harness_home is for the local runtime; drop it, or use --runtime local"))
+			errs = append(errs, policy.About(errors.New("bind_harness_home is for the local runtime; drop it, or use the runtime local"), "bind_harness_home", "runtime"))
 		}
 		if plan, err = a.engine.Image(s.image); err != nil {
 			errs = append(errs, err)
@@ -189,7 +189,7 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
-		return policy.Policy{}, ImagePlan{}, errors.Join(errs...)
+		return policy.Policy{}, ImagePlan{}, placed(s.settings, errors.Join(errs...))
 	}
 	if p.Runtime == policy.RuntimePodman {
 		text, err := a.engine.Ruleset(p)
@@ -296,7 +296,7 @@ func systemCAs() ([]byte, error) {
 		}
 		return data, nil
 	}
-	return nil, errors.New("this machine has no bundle of CA certificates to add ca_file to; install ca-certificates, or drop ca_file")
+	return nil, policy.About(errors.New("this machine has no bundle of CA certificates to add ca_file to; install ca-certificates, or drop ca_file"), "ca_file")
 }
 
 // lists are the allowlists that count: the settings', or a named gate's own.
@@ -322,7 +322,7 @@ func (a *app) lists(s setup, net, gate string) (allow, private []policy.Entry, e
 		return nil, nil, fmt.Errorf("the list of gate %s was fixed when it was made; give %s to \"gate up\" instead", quote(gate), flag)
 	case gate != "":
 		n, err := a.engine.GateNet(s.Machine, gate)
-		return n.Allow, n.AllowPrivate, err
+		return n.Allow, n.AllowPrivate, policy.About(err, "gate")
 	}
 	return allow, private, nil
 }

@@ -32,7 +32,7 @@ type passed struct {
 
 type envFile struct {
 	host.SecretFile
-	path string
+	path, origin string
 }
 
 // text hides secrets in what is about to be shown.
@@ -168,10 +168,10 @@ func (a *app) readEnvFiles(items []config.Item, home string) ([]policy.Secret, e
 		}
 		f, err := host.ReadSecretFile("env_file", path, policy.MaxEnvFile)
 		if err != nil {
-			errs = append(errs, err)
+			errs = append(errs, fmt.Errorf("%w (from %s)", err, it.Origin))
 			continue
 		}
-		a.files = append(a.files, envFile{f, path})
+		a.files = append(a.files, envFile{f, path, it.Origin})
 		list, err := policy.ParseEnvFile(quote(path), f.Data)
 		if err != nil {
 			errs = append(errs, err)
@@ -213,7 +213,7 @@ func (a *app) settle(p policy.Policy, s setup, files []policy.Secret) error {
 	}
 	for _, f := range a.files {
 		if d := f.Within(dirs); d != "" {
-			errs = append(errs, fmt.Errorf("env_file %s lies in %s or leads through it, where a sandbox writes; keep it elsewhere", quote(f.path), quote(d)))
+			errs = append(errs, fmt.Errorf("env_file %s lies in %s or leads through it, where a sandbox writes; keep it elsewhere (from %s)", quote(f.path), quote(d), f.origin))
 		}
 	}
 	return errors.Join(errs...)

@@ -369,7 +369,7 @@ func TestEnvFileRefused(t *testing.T) {
 	// Refused before anything starts, by name.
 	s.env["SHORT"] = "abc"
 	for arg, want := range map[string]string{
-		"SHORT": "env SHORT has a value shorter than 8 bytes", "NOPE": "env NOPE is unset or empty here; set it, or drop --env NOPE",
+		"SHORT": "env SHORT has a value shorter than 8 bytes", "NOPE": "env NOPE is unset or empty here; give it a value, or don't pass it",
 		"PWD_OF": "env PWD_OF has a value that also stands in a path",
 	} {
 		s.env["PWD_OF"] = s.project
