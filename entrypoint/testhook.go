@@ -17,9 +17,9 @@ import (
 // fault is read before the environment is cleared.
 var fault = os.Getenv("AISB_TEST_TAMPER")
 
-// tamperFile is the fault's name in the image, for runtimes that pass no
-// environment.
-const tamperFile = "/etc/aisb/testhook"
+// tamperFile holds the fault's name, for runtimes that pass no environment: a test
+// mounts its directory.
+const tamperFile = "/testhook/fault"
 
 func tamper(r firewall.Ruleset) error {
 	if fault == "" {

@@ -84,69 +84,104 @@ func beats(b *drive.Box) int {
 
 // Two seconds after any one of the processes that a session stands on was
 // killed, the agent is dead or no connection is possible; and the next
-// ai-sandbox removes what is left. Not parallel: one of them is everybody's.
+// ai-sandbox removes what is left. A session for each runs beside the others, but
+// for the one whose victim is everybody's. Not parallel, likewise.
 func TestLifeline(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		victim func(t *testing.T, l *drive.Live, id string) []process
-	}{
-		{"ai-sandbox", func(t *testing.T, l *drive.Live, _ string) []process { return []process{{pid: l.Cmd.Process.Pid}} }},
-		{"squid", func(t *testing.T, _ *drive.Live, _ string) []process { return find(t, "squid", "front") }},
-		{"both squids", func(t *testing.T, _ *drive.Live, _ string) []process { return find(t, "squid") }},
-		{"the sandbox's conmon", func(t *testing.T, _ *drive.Live, id string) []process { return find(t, "conmon", "aisb-"+id) }},
-		{"the gate's conmon", func(t *testing.T, _ *drive.Live, id string) []process { return find(t, "conmon", "aisb-gate-"+id) }},
-		{"the podman service", func(t *testing.T, _ *drive.Live, _ string) []process { return find(t, "podman", "system", "service") }},
-		{"pasta", func(t *testing.T, _ *drive.Live, _ string) []process { return find(t, "pasta", "--map-host-loopback") }},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			b := newBox(t)
-			b.OK("--net", "none", "--ephemeral-home", "--", "true") // makes the directories that stay
-			b.OK("clean")
-			before := snapshot(t)
-			l := b.Start(t, "--allow", b.Host("ok.test"), "--ephemeral-home", "--", "./probe", "beat", "https://"+b.Host("ok.test")+"/beat", "beats")
-			drive.Eventually(t, time.Minute, "the agent's first requests", func() bool { return beats(b) > 5 && b.Size("beats") > 5 })
-			id := sessionOf(t, b)
-			victims := tc.victim(t, l, id)
+	type killed struct {
+		name            string
+		b               *drive.Box
+		l               *drive.Live
+		id              string
+		victim          func(k *killed) []process
+		requests, lives int64
+		code            int // that it ends with; 0: any
+	}
+	// The gates' processes are told apart by their conmon, which is the parent of all.
+	ofGate := func(k *killed, words ...string) []process {
+		return descendants(t, find(t, "conmon", "aisb-gate-"+k.id), words...)
+	}
+	lifeline := func(t *testing.T, all ...*killed) {
+		warm := newBox(t)
+		warm.OK("--net", "none", "--ephemeral-home", "--", "true") // makes the directories that stay
+		warm.OK("clean")
+		before := snapshot(t)
+		for _, k := range all {
+			k.b = newBox(t)
+			k.l = k.b.Start(t, "--allow", k.b.Host("ok.test"), "--ephemeral-home", "--", "./probe", "beat", "https://"+k.b.Host("ok.test")+"/beat", "beats")
+			drive.Eventually(t, time.Minute, "the agent's first requests", func() bool { return beats(k.b) > 5 && k.b.Size("beats") > 5 })
+			k.id = sessionOf(t, k.b)
+		}
+		for _, k := range all {
+			victims := k.victim(k)
 			if len(victims) == 0 {
-				t.Fatalf("no such process: %v", processes(t))
+				t.Fatalf("%s: no such process: %v", k.name, processes(t))
 			}
 			for _, p := range victims {
 				if err := syscall.Kill(p.pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
 					t.Fatal(err)
 				}
 			}
-			killed := time.Now()
-			time.Sleep(2 * time.Second) // the promise is about this moment
-			requests, lives := beats(b), b.Size("beats")
-			time.Sleep(700 * time.Millisecond)
-			more, alive := beats(b) > requests, b.Size("beats") > lives
-			if more {
-				t.Errorf("%v after the kill requests still come through", time.Since(killed))
-			}
-			if alive {
-				t.Logf("the agent lives on, without a connection")
-			}
-			switch tc.name {
-			case "pasta": // its end only takes the network away
-				if err := l.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
-					t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second) // the promise is about this moment
+		for _, k := range all {
+			k.requests, k.lives = int64(beats(k.b)), k.b.Size("beats")
+		}
+		time.Sleep(700 * time.Millisecond) // some beats
+		for _, k := range all {
+			t.Run(k.name, func(t *testing.T) {
+				if int64(beats(k.b)) > k.requests {
+					t.Error("requests still come through")
 				}
-				l.Wait(30 * time.Second)
-			case "ai-sandbox":
-				l.Wait(30 * time.Second)
-				if alive {
+				alive := k.b.Size("beats") > k.lives
+				if alive && k.name == "ai-sandbox" {
 					t.Error("the agent outlives its owner")
+				} else if alive {
+					t.Logf("the agent lives on, without a connection")
 				}
-			default:
-				if r := l.Wait(30 * time.Second); r.Code != 125 {
-					t.Errorf("want exit code 125: %s", r)
+				if k.name == "pasta" { // its end only takes the network away
+					if err := k.l.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if r := k.l.Wait(30 * time.Second); k.code != 0 && r.Code != k.code {
+					t.Errorf("want exit code %d: %s", k.code, r)
+				}
+			})
+		}
+		warm.OK("clean") // the next command reaps, whatever it is
+		nothingLeft(t, before, 5*time.Second)
+	}
+	lifeline(t,
+		&killed{name: "ai-sandbox", victim: func(k *killed) []process { return []process{{pid: k.l.Cmd.Process.Pid}} }},
+		&killed{name: "squid", code: 125, victim: func(k *killed) []process { return ofGate(k, "squid", "front") }},
+		&killed{name: "both squids", code: 125, victim: func(k *killed) []process { return ofGate(k, "squid") }},
+		&killed{name: "the sandbox's conmon", code: 125, victim: func(k *killed) []process { return find(t, "conmon", "aisb-"+k.id) }},
+		&killed{name: "the gate's conmon", code: 125, victim: func(k *killed) []process { return find(t, "conmon", "aisb-gate-"+k.id) }},
+		&killed{name: "pasta", victim: func(k *killed) []process { return find(t, "pasta", "--netns "+netns(t, "aisb-"+k.id)) }},
+	)
+	lifeline(t, &killed{name: "the podman service", code: 125, victim: func(*killed) []process { return find(t, "podman", "system", "service") }})
+}
+
+// descendants are the processes below some others whose argv holds each of the words.
+func descendants(t *testing.T, of []process, words ...string) []process {
+	t.Helper()
+	all, in := processes(t), map[int]bool{}
+	for _, p := range of {
+		in[p.pid] = true
+	}
+	var out []process
+	for more := true; more; {
+		more = false
+		for _, p := range all {
+			if in[p.parent] && !in[p.pid] {
+				in[p.pid], more = true, true
+				if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(p.argv, w) }) {
+					out = append(out, p)
 				}
 			}
-			// The next command reaps, whatever it is.
-			b.OK("clean")
-			nothingLeft(t, before, 5*time.Second)
-		})
+		}
 	}
+	return out
 }
 
 // sessionOf is the id of the session that runs in the box's project.

@@ -148,67 +148,38 @@ func TestRulesetIsPrinted(t *testing.T) {
 func TestTamperedRuleset(t *testing.T) {
 	b := newBox(t)
 	b.Bin = filepath.Join(w.bin, "ai-sandbox-testhook")
-	file := filepath.Join(w.home, "e2e", "files", b.Token+".json")
-	t.Cleanup(func() { os.Remove(file) })
-	// The positive control: the same program, without a fault.
-	b.OK(b.Gated("sh", "-c", "echo ran >ran")...)
-	if b.File(t, "ran") != "ran" {
-		t.Fatal("the positive control failed")
-	}
-	before := snapshot(t)
-	records, err := filepath.Glob(filepath.Join(w.home, "e2e", "state", "ai-sandbox", "images", "sandbox-*.json"))
-	if err != nil {
+	own := t.TempDir()
+	file, fault := filepath.Join(own, "report.json"), filepath.Join(own, "hook", "fault")
+	if err := os.Mkdir(filepath.Dir(fault), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	ref := regexp.MustCompile(`localhost/ai-sandbox:[0-9a-f]+`).FindString(b.OK("--print-policy=json", "--", "true").Out)
-	var record string
-	for _, r := range records {
-		if strings.Contains(r, strings.TrimPrefix(ref, "localhost/ai-sandbox:")) {
-			record = r
+	run := func(mode string) drive.Result {
+		if err := os.Remove(filepath.Join(b.Dir, "ran")); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		args := []string{"--report", file, "--mount", filepath.Dir(fault) + ":/testhook", "--net", mode, "--", "sh", "-c", "echo ran >ran"}
+		if mode == "gated" {
+			args = append([]string{"--allow", b.Host("ok.test")}, args...)
+		}
+		return b.Run(args...)
+	}
+	// The positive control: the same program, without a fault.
+	for _, mode := range []string{"gated", "none"} {
+		if r := run(mode); r.Code != 0 || b.File(t, "ran") != "ran" {
+			t.Fatalf("the positive control failed: %s", r)
 		}
 	}
-	honest, err := os.ReadFile(record)
-	if err != nil {
-		t.Fatalf("%v (of %s among %q)", err, ref, records)
-	}
-	t.Cleanup(func() {
-		if err := os.WriteFile(record, honest, 0o600); err != nil {
-			t.Error(err)
-		}
-	})
-	id := regexp.MustCompile(`"id": "([0-9a-f]{64})"`).FindSubmatch(honest)
-	if id == nil {
-		t.Fatalf("no id in %s", honest)
-	}
-	var made []string
+	before := snapshot(t)
 	for _, how := range []string{"delete", "reorder", "widen", "append", "policy", "dormant", "extra-table", "extra-chain"} {
 		for _, mode := range []string{"gated", "none"} {
 			if how == "reorder" && mode == "none" {
 				continue // two rules that mean the same in either order
 			}
 			t.Run(how+" "+mode, func(t *testing.T) {
-				// The hook's instruction is a file of an image on top.
-				dir := t.TempDir()
-				for name, text := range map[string]string{"testhook": how + "\n", "Containerfile": "FROM " + string(id[1]) + "\nCOPY testhook /etc/aisb/testhook\n"} {
-					if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-						t.Fatal(err)
-					}
-				}
-				tampered := strings.TrimSpace(drive.Output(t, "podman", "build", "-q", "--pull=never", dir))
-				if !slices.Contains(made, tampered) {
-					made = append(made, tampered)
-				}
-				if err := os.WriteFile(record, []byte(strings.Replace(string(honest), string(id[1]), tampered, 1)), 0o600); err != nil {
+				if err := os.WriteFile(fault, []byte(how+"\n"), 0o644); err != nil {
 					t.Fatal(err)
 				}
-				if err := os.Remove(filepath.Join(b.Dir, "ran")); err != nil && !errors.Is(err, os.ErrNotExist) {
-					t.Fatal(err)
-				}
-				args := []string{"--report", file, "--net", mode, "--", "sh", "-c", "echo ran >ran"}
-				if mode == "gated" {
-					args = append([]string{"--allow", b.Host("ok.test")}, args...)
-				}
-				r := b.Run(args...)
+				r := run(mode)
 				if _, err := os.Stat(filepath.Join(b.Dir, "ran")); err == nil || r.Code != 77 {
 					t.Fatalf("want 77, and that nothing ran (%v): %s", err, r)
 				}
@@ -219,5 +190,4 @@ func TestTamperedRuleset(t *testing.T) {
 		}
 	}
 	nothingLeft(t, before, 2*time.Second)
-	drive.Output(t, "podman", append([]string{"rmi", "-f"}, made...)...)
 }

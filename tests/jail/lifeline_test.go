@@ -41,59 +41,80 @@ func (b *box) beating(t *testing.T) *drive.Live {
 }
 
 // Two seconds after any one of the processes that a session stands on was
-// killed, the agent is dead; and the next ai-sandbox removes what is left. Not
-// parallel: what is left is everybody's.
+// killed, the agent is dead; and the next ai-sandbox removes what is left. A session
+// for each runs beside the others. Not parallel: what is left is everybody's.
 func TestLifeline(t *testing.T) {
+	type killed struct {
+		name            string
+		owner           bool
+		b               *box
+		l               *drive.Live
+		victim          func(l *drive.Live) []process
+		requests, lives int64
+	}
+	var all []*killed
 	for _, engine := range engines() {
-		victims := map[string]func(t *testing.T, l *drive.Live) []process{
-			"ai-sandbox": func(_ *testing.T, l *drive.Live) []process { return []process{{pid: l.Cmd.Process.Pid}} },
-			"bubblewrap": func(t *testing.T, l *drive.Live) []process { return below(t, l, "bwrap ", "session") },
-			"entrypoint": func(t *testing.T, l *drive.Live) []process { return below(t, l, "aisb-entrypoint session") },
-		}
+		all = append(all,
+			&killed{name: engine + " ai-sandbox", owner: true, victim: func(l *drive.Live) []process { return []process{{pid: l.Cmd.Process.Pid}} }},
+			&killed{name: engine + " bubblewrap", victim: func(l *drive.Live) []process { return below(t, l, "bwrap ", "session") }},
+			&killed{name: engine + " entrypoint", victim: func(l *drive.Live) []process { return below(t, l, "aisb-entrypoint session") }},
+		)
 		if engine == "squid" {
-			victims["squid"] = func(t *testing.T, l *drive.Live) []process { return below(t, l, "squid") }
-			victims["gate's bubblewrap"] = func(t *testing.T, l *drive.Live) []process { return below(t, l, "bwrap ", " gate ") }
-		}
-		for name, victim := range victims {
-			t.Run(engine+" "+name, func(t *testing.T) {
-				b := newBox(t)
-				b.Env = []string{"AISB_GATE_ENGINE=" + engine}
-				settle(t)
-				before := snapshot(t)
-				l := b.beating(t)
-				kill(t, victim(t, l)...)
-				time.Sleep(2 * time.Second) // the promise is about this moment
-				requests, lives := beats(b), b.Size("beats")+b.Size("stray")
-				time.Sleep(500 * time.Millisecond)
-				if beats(b) > requests {
-					t.Error("requests still come through")
-				}
-				if b.Size("beats")+b.Size("stray") > lives {
-					t.Error("the agent lives on")
-				}
-				r := l.Wait(20 * time.Second)
-				if name != "ai-sandbox" && r.Code != 125 && r.Code != 137 {
-					t.Errorf("want a code of our own: %s", r)
-				}
-				if name != "ai-sandbox" && !strings.Contains(r.Err, "ai-sandbox: ") {
-					t.Errorf("nothing is said about it: %s", r)
-				}
-				if name == "ai-sandbox" {
-					left := snapshot(t).minus(before)
-					if len(left) == 0 {
-						t.Error("a killed session leaves its record at least, so nothing was reaped")
-					}
-					for _, s := range left {
-						if strings.HasPrefix(s, "process ") || strings.HasPrefix(s, "listener ") {
-							t.Errorf("2.5 s later: %s", s)
-						}
-					}
-					b.OK("clean") // the next command reaps, whatever it is
-				}
-				nothingLeft(t, before, 2*time.Second)
-			})
+			all = append(all,
+				&killed{name: "squid", victim: func(l *drive.Live) []process { return below(t, l, "squid") }},
+				&killed{name: "squid's bubblewrap", victim: func(l *drive.Live) []process { return below(t, l, "bwrap ", " gate ") }},
+			)
 		}
 	}
+	settle(t)
+	before := snapshot(t)
+	for _, k := range all {
+		engine, _, _ := strings.Cut(strings.TrimSuffix(k.name, "'s bubblewrap"), " ")
+		k.b = newBox(t)
+		k.b.Env = []string{"AISB_GATE_ENGINE=" + engine}
+		k.l = k.b.beating(t)
+	}
+	for _, k := range all {
+		kill(t, k.victim(k.l)...)
+	}
+	does := func(k *killed) (requests, lives int64) {
+		return int64(beats(k.b)), k.b.Size("beats") + k.b.Size("stray")
+	}
+	time.Sleep(2 * time.Second) // the promise is about this moment
+	for _, k := range all {
+		k.requests, k.lives = does(k)
+	}
+	time.Sleep(500 * time.Millisecond) // ten beats
+	for _, k := range all {
+		t.Run(k.name, func(t *testing.T) {
+			requests, lives := does(k)
+			if requests > k.requests {
+				t.Error("requests still come through")
+			}
+			if lives > k.lives {
+				t.Error("the agent lives on")
+			}
+			r := k.l.Wait(20 * time.Second)
+			if !k.owner && r.Code != 125 && r.Code != 137 {
+				t.Errorf("want a code of our own: %s", r)
+			}
+			if !k.owner && !strings.Contains(r.Err, "ai-sandbox: ") {
+				t.Errorf("nothing is said about it: %s", r)
+			}
+		})
+	}
+	// What the killed ones have left, when all others have ended.
+	left := snapshot(t).minus(before)
+	if len(left) == 0 {
+		t.Error("a killed session leaves its record at least, so nothing was reaped")
+	}
+	for _, s := range left {
+		if strings.HasPrefix(s, "process ") || strings.HasPrefix(s, "listener ") {
+			t.Errorf("2.5 s later: %s", s)
+		}
+	}
+	newBox(t).OK("clean") // the next command reaps, whatever it is
+	nothingLeft(t, before, 2*time.Second)
 }
 
 // below are the processes of a session whose argv holds the words, but for
