@@ -62,8 +62,10 @@ func (r Recipe) containerfile() (string, error) {
 	if r.Kind == KindSandbox {
 		line("")
 		r.nodeLayer(line)
-		line("")
-		r.harnessLayer(line)
+		if err := r.harnessLayers(line); err != nil {
+			return "", err
+		}
+		r.toolchainLayers(line)
 		line("")
 		line("COPY hosts resolv.conf /etc/")
 	}
@@ -72,21 +74,38 @@ func (r Recipe) containerfile() (string, error) {
 	return b.String(), nil
 }
 
+// places makes the sandbox's own directories, with nothing in them.
+var places = fmt.Sprintf(`    rm -rf %s %s; \
+    install -d -o %d -g %d -m 0700 %[1]s; \
+    install -d -o %[3]d -g %[4]d -m 0755 %[2]s; \`, HomeDir, ProjectDir, UID, GID)
+
+// emptyRun leaves in /run what a build needs there, and our own directories.
+const emptyRun = `    find /run -mindepth 1 -maxdepth 1 ! -name .containerenv ! -name secrets -exec rm -rf {} +; \
+    install -d -m 0755 /etc/aisb /run/aisb; \`
+
+// listDebs is the manifest's part of Debian's packages.
+const listDebs = `dpkg-query -W -f 'deb ${Package} ${Version} ${Architecture}\n'`
+
+// aptGet prepares a step for apt-get, and returns the beginning of its command line.
+func (r Recipe) aptGet(line func(string, ...any)) string {
+	line(`    export DEBIAN_FRONTEND=noninteractive; \`)
+	if r.CA == nil {
+		return "apt-get -q"
+	}
+	line(`    %s; \`, aptCA)
+	return "apt-get -q" + aptCAOption
+}
+
 func (r Recipe) aptLayer(line func(string, ...any)) {
 	user, home := "sandbox", HomeDir
 	if r.Kind == KindGate {
 		user, home = "aisb", "/"
 	}
-	get := "apt-get -q"
 	line(`RUN : Debian packages; set -eu; \`)
 	if r.Packages != "" {
 		line(`    : asked for anew on %s; \`, r.Packages)
 	}
-	line(`    export DEBIAN_FRONTEND=noninteractive; \`)
-	if r.CA != nil {
-		line(`    %s; \`, aptCA)
-		get += aptCAOption
-	}
+	get := r.aptGet(line)
 	// Without the option a list that can't be fetched is only warned about, and
 	// the fixes in it would be missing. The base's own packages are brought up to
 	// date too: what is linked against is often one of them.
@@ -114,17 +133,14 @@ func (r Recipe) aptLayer(line func(string, ...any)) {
 	line(`    echo '%s:*:%d:%d::%s:/bin/bash' >>/etc/passwd; \`, user, UID, GID, home)
 	line(`    echo '%s:*:%d:' >>/etc/group; \`, user, GID)
 	if r.Kind == KindSandbox {
-		line(`    rm -rf %s; \`, HomeDir)
-		line(`    install -d -o %d -g %d -m 0700 %s; \`, UID, GID, HomeDir)
-		line(`    install -d -o %d -g %d -m 0755 %s; \`, UID, GID, ProjectDir)
+		line("%s", places)
 	} else {
 		line(`    install -d -m 0755 /etc/aisb/gate; \`)
 		line(`    install -d -o %d -g %d -m 0755 /var/log/aisb; \`, UID, GID)
 	}
-	line(`    find /run -mindepth 1 -maxdepth 1 ! -name .containerenv ! -name secrets -exec rm -rf {} +; \`)
-	line(`    install -d -m 0755 /etc/aisb /run/aisb; \`)
-	line(`    dpkg-query -W -f 'deb ${Package} ${Version} ${Architecture}\n' >%s; \`, ManifestPath)
-	line(tidy)
+	line("%s", emptyRun)
+	line(`    %s >%s; \`, listDebs, ManifestPath)
+	line("%s", tidy)
 }
 
 // nodeLayer unpacks the tarball without leaving it in a layer, after a last look
@@ -137,21 +153,6 @@ func (r Recipe) nodeLayer(line func(string, ...any)) {
 	line(`    test "$(node --version)" = v%s; \`, r.Node.Version)
 	line(`    echo 'node %s' >>%s; \`, r.Node.Version, ManifestPath)
 	line(`    node -p 'require("fs").readdirSync("/usr/local/lib/node_modules").map(k => require("/usr/local/lib/node_modules/" + k + "/package.json")).map(p => "npm " + p.name + " " + p.version).join("\n")' >>%s`, ManifestPath)
-}
-
-// harnessLayer installs exactly what the lock file says, each package checked
-// against its integrity hash, and runs none of their scripts.
-func (r Recipe) harnessLayer(line func(string, ...any)) {
-	line(`COPY harness/ %s/`, harnessDir)
-	line(`RUN : %s with its packages; set -eu; \`, harnessName)
-	line(`    cd %s; \`, harnessDir)
-	if r.CA != nil {
-		line(`    export NODE_EXTRA_CA_CERTS=%s; \`, ExtraCAPath)
-	}
-	line(`    npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --cache=/tmp/npm --logs-max=0; \`)
-	line(`    ln -s %s/node_modules/.bin/%s /usr/local/bin/%[2]s; \`, harnessDir, harnessName)
-	line(`    node -p 'Object.entries(require("./package-lock.json").packages).filter(([k]) => k && require("fs").existsSync(k)).map(([k, p]) => "npm " + (p.name ?? k.split("node_modules/").pop()) + " " + p.version).join("\n")' >>%s; \`, ManifestPath)
-	line(`    rm -rf /tmp/* /root/.npm`)
 }
 
 // stepForm finds the name that a RUN of ours has.

@@ -43,6 +43,7 @@ func instructions(text string) (names, froms []string) {
 // word.
 func TestHostileRecipe(t *testing.T) {
 	base := sandboxRecipe(t)
+	base.Apt, base.Setup = []string{"zsh"}, []byte("true\n")
 	built, err := base.Render()
 	if err != nil {
 		t.Fatal(err)
@@ -91,6 +92,17 @@ func TestHostileRecipe(t *testing.T) {
 		}
 		r.Node = node
 		judge("node", s, r, err)
+		r = base
+		r.Apt, err = Packages([]string{s})
+		judge("apt", s, r, err)
+		r.Apt, err = Packages([]string{"gcc=" + s})
+		judge("apt's version", s, r, err)
+		r = base
+		r.Harnesses, err = ParseHarnesses(s)
+		judge("harnesses", s, r, err)
+		r = base
+		r.Setup = []byte(s)
+		judge("setup", s, r, nil)
 		// And made by hand.
 		for what, change := range map[string]func(*Recipe){
 			"name":          func(r *Recipe) { r.Base.Ref.Name = s },
@@ -103,6 +115,9 @@ func TestHostileRecipe(t *testing.T) {
 			"checksum":      func(r *Recipe) { r.Node.SHA256 = s },
 			"entrypoint":    func(r *Recipe) { r.EntrypointSHA256 = s },
 			"package":       func(r *Recipe) { r.packages = []string{s} },
+			"apt":           func(r *Recipe) { r.Apt = []string{s} },
+			"apt's version": func(r *Recipe) { r.Apt = []string{"gcc=" + s} },
+			"harness":       func(r *Recipe) { r.Harnesses = []string{s} },
 		} {
 			r := base
 			change(&r)

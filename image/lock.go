@@ -1,16 +1,19 @@
-// The harness at the version that its registry has today, and what to ask for it.
+// A harness at the version that its registry has today, and what to ask for it.
 
 package image
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
+	"sync"
 )
 
-// A Lock is the harness at one version, with every package that it needs by its
+// A Lock is a harness at one version, with every package that it needs by its
 // integrity hash.
 type Lock struct {
 	Version string
@@ -23,22 +26,22 @@ type Lock struct {
 // maxLock bounds a lock file, in bytes.
 const maxLock = 8 << 20
 
-// ParseLock takes the two files as npm has made them. Addresses are taken out, so
-// that any registry serves; what is not pinned by a hash is refused.
-func ParseLock(pkg, packages []byte) (*Lock, error) {
+// ParseLock takes the two files of a harness as npm has made them. Addresses are
+// taken out, so that any registry serves; what is not pinned by a hash is refused.
+func ParseLock(harness string, pkg, packages []byte) (*Lock, error) {
+	h, err := lookupHarness(harness)
+	if err != nil {
+		return nil, err
+	}
 	bad := func(format string, a ...any) (*Lock, error) {
-		return nil, fmt.Errorf("the lock file of "+harnessName+" "+format, a...)
+		return nil, fmt.Errorf("the lock file of "+h.name+" "+format, a...)
 	}
 	if len(pkg)+len(packages) > maxLock {
 		return bad("is larger than %d MiB", maxLock>>20)
 	}
-	var root struct{ Dependencies map[string]string }
-	if err := json.Unmarshal(pkg, &root); err != nil {
-		return bad("has a package.json that is no JSON: %w", err)
-	}
-	l := &Lock{Version: root.Dependencies[harnessModule]}
-	if len(root.Dependencies) != 1 || !versionForm().MatchString(l.Version) {
-		return bad("does not name one exact version of it: %+q", root.Dependencies)
+	l := &Lock{}
+	if l.Version, err = readHarnessPackage(pkg, h.module); err != nil {
+		return bad("%w", err)
 	}
 	var file map[string]any
 	if err := json.Unmarshal(packages, &file); err != nil {
@@ -66,18 +69,19 @@ func ParseLock(pkg, packages []byte) (*Lock, error) {
 			return bad("has %+q without a SHA-512 hash", path)
 		}
 	}
-	main, _ := list["node_modules/"+harnessModule].(map[string]any)
+	main, _ := list["node_modules/"+h.module].(map[string]any)
 	if main["version"] != l.Version {
 		return bad("has it as %+q, and not as %s", main["version"], l.Version)
 	}
 	engines, _ := main["engines"].(map[string]any)
 	need, _ := engines["node"].(string)
-	if l.Node = strings.TrimPrefix(need, ">="); !versionForm().MatchString(l.Node) {
+	m := enginesForm().FindStringSubmatch(need)
+	if m == nil {
 		return bad("says that it needs node %+q, which can't be told to be there", need)
 	}
-	var err error
+	l.Node = m[1] + cmp.Or(m[2], ".0") + cmp.Or(m[3], ".0")
 	if l.Package, err = json.MarshalIndent(map[string]any{
-		"name": "aisb-harness", "private": true, "dependencies": root.Dependencies,
+		"name": "aisb-harness", "private": true, "dependencies": map[string]string{h.module: l.Version},
 	}, "", "  "); err != nil {
 		return nil, err
 	}
@@ -90,19 +94,11 @@ func ParseLock(pkg, packages []byte) (*Lock, error) {
 	return l, nil
 }
 
-// HarnessName is the harness that is in the sandbox's image, and HarnessVersion the
-// version that the recipe itself has.
-const (
-	HarnessName    = harnessName
-	HarnessVersion = harnessVersion
-)
-
-func (r Recipe) harnessVersion() string {
-	if r.Lock != nil {
-		return r.Lock.Version
-	}
-	return harnessVersion
-}
+// enginesForm is how packages say which Node they need (package.json(5)), as far as
+// it can be compared.
+var enginesForm = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^>= ?([0-9]{1,4})(\.[0-9]{1,4})?(\.[0-9]{1,4})?$`)
+})
 
 // Older compares two versions of the form 24.15.0; others are never older.
 func Older(a, b string) bool {
@@ -117,28 +113,34 @@ const (
 		`if [ -e ` + ExtraCAPath + ` ]; then ` + aptCA + `; get="$get` + aptCAOption + `"; export NODE_EXTRA_CA_CERTS=` + ExtraCAPath + `; fi; `
 	// UpgradesScript tells what a build of today would bring; ParseUpgrades reads it.
 	UpgradesScript = scriptHead + `$get ` + aptStrict + ` update >&2; $get -s ` + aptUpgrade
-	// HarnessScript tells the harness's newest version.
-	HarnessScript = scriptHead + `cd /tmp; npm view ` + harnessModule + ` version`
-	// LockScript makes a lock file of that; ReadLock reads it.
-	LockScript = scriptHead + `mkdir /tmp/lock; cd /tmp/lock; echo '{"name": "aisb-harness", "private": true}' >package.json; ` +
-		`npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund --save-exact ` + harnessModule + `@latest >&2; ` +
-		`node -p 'JSON.stringify(["package.json", "package-lock.json"].map(n => require("fs").readFileSync(n, "utf8")))'`
 )
 
+// NewestScript tells a harness's newest version; ReadVersion reads it.
+func NewestScript(harness string) string {
+	return scriptHead + `cd /tmp; npm view ` + HarnessModule(harness) + ` version`
+}
+
+// LockScript makes a lock file of that; ReadLock reads it.
+func LockScript(harness string) string {
+	return scriptHead + `mkdir /tmp/lock; cd /tmp/lock; echo '{"name": "aisb-harness", "private": true}' >package.json; ` +
+		`npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund --save-exact ` + HarnessModule(harness) + `@latest >&2; ` +
+		`node -p 'JSON.stringify(["package.json", "package-lock.json"].map(n => require("fs").readFileSync(n, "utf8")))'`
+}
+
 // ReadLock reads what LockScript has written.
-func ReadLock(out []byte) (*Lock, error) {
+func ReadLock(harness string, out []byte) (*Lock, error) {
 	var files []string
 	if err := json.Unmarshal(out, &files); err != nil || len(files) != 2 {
 		return nil, errors.New("npm made no lock file")
 	}
-	return ParseLock([]byte(files[0]), []byte(files[1]))
+	return ParseLock(harness, []byte(files[0]), []byte(files[1]))
 }
 
-// ReadVersion reads what HarnessScript has written.
-func ReadVersion(out []byte) (string, error) {
+// ReadVersion reads what NewestScript has written.
+func ReadVersion(harness string, out []byte) (string, error) {
 	v := strings.TrimSpace(string(out))
 	if !versionForm().MatchString(v) {
-		return "", fmt.Errorf("the newest version of %s is %+.40q, which is no version of the form 1.2.3", harnessName, v)
+		return "", fmt.Errorf("the newest version of %s is %+.40q, which is no version of the form 1.2.3", harness, v)
 	}
 	return v, nil
 }

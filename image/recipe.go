@@ -9,13 +9,13 @@ package image
 
 import (
 	"crypto/sha256"
-	_ "embed"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -46,7 +46,7 @@ const (
 	// HomeDir and ProjectDir are the sandbox's, and belong to UID.
 	HomeDir    = "/home/sandbox"
 	ProjectDir = "/project"
-	// harnessDir is where the harness's packages are.
+	// harnessDir is where the harnesses' packages are, each in a directory of its name.
 	harnessDir = "/opt/aisb/harness"
 )
 
@@ -59,6 +59,8 @@ const (
 	LabelNode       = "aisb.node"
 	LabelHarness    = "aisb.harness." // + the harness's name
 	LabelHomeLayout = "aisb.home-layout"
+	LabelApt        = "aisb.apt"      // Recipe.Apt, with spaces between them
+	LabelSetup      = "aisb.setup"    // the digest of Recipe.Setup
 	LabelPackages   = "aisb.packages" // Recipe.Packages
 	// LabelVersion is the OCI's: the image's tag.
 	LabelVersion = "org.opencontainers.image.version"
@@ -91,26 +93,6 @@ func (k Kind) Repository() string {
 	}
 	return "localhost/ai-sandbox"
 }
-
-// The harness that is in the sandbox's image. Its lock file holds the integrity
-// hash of each package and no download address, so that any registry serves.
-// To make it anew:
-//
-//	npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts
-//
-// and take the "funding" members out, which hold addresses too.
-var (
-	//go:embed pi/package.json
-	harnessPackage []byte
-	//go:embed pi/package-lock.json
-	harnessLock []byte
-)
-
-const (
-	harnessName    = "pi"
-	harnessModule  = "@earendil-works/pi-coding-agent"
-	harnessVersion = "1.6.0"
-)
 
 // sandboxPackages is what an agent needs in a Debian, besides what the slim
 // image has. There is no compiler, and no nft: nothing inside installs rules
@@ -181,9 +163,15 @@ type Recipe struct {
 	// Packages is when the Debian packages were last asked for anew, in PackagesForm,
 	// or "": each such moment is an image of its own, as what is installed has moved.
 	Packages string
-	// Lock is the harness at another version than the recipe's own, or nil. It is
-	// set for KindSandbox only.
-	Lock *Lock
+	// Harnesses are the names of the harnesses in it (see ParseHarnesses), and Locks
+	// those of them that are at another version than the recipe's own, by their
+	// names. Both are set for KindSandbox only.
+	Harnesses []string
+	Locks     map[string]*Lock
+	// Apt are further Debian packages, in the form of Packages, and Setup is a script
+	// that is run as root when all else is there, or nil; likewise.
+	Apt   []string
+	Setup []byte
 
 	// packages replaces the kind's own list in tests.
 	packages []string
@@ -209,11 +197,14 @@ func (r Recipe) check() error {
 		if r.Node.SHA256 == "" {
 			return fmt.Errorf("the checksum of node %s is not known yet", r.Node.Version)
 		}
+		if _, err := r.harnesses(); err != nil {
+			return err
+		}
 	case KindGate:
 		if r.Node != (Node{}) {
 			return errors.New("the gate's image has no node")
 		}
-		if r.Lock != nil {
+		if r.Harnesses != nil || r.Locks != nil {
 			return errors.New("the gate's image has no harness")
 		}
 	default:
@@ -226,6 +217,9 @@ func (r Recipe) check() error {
 	}
 	if !sha256Form().MatchString(r.EntrypointSHA256) {
 		return fmt.Errorf("%+q is not the checksum of an entrypoint", r.EntrypointSHA256)
+	}
+	if err := r.checkToolchain(); err != nil {
+		return err
 	}
 	if len(r.apt()) == 0 {
 		return errors.New("the package list is empty")
@@ -258,11 +252,11 @@ func (r Recipe) Files() (map[string]File, error) {
 		files["extra-ca.pem"] = File{Data: r.CA.PEM()}
 	}
 	if r.Kind == KindSandbox {
-		files["harness/package.json"] = File{Data: harnessPackage}
-		files["harness/package-lock.json"] = File{Data: harnessLock}
-		if r.Lock != nil {
-			files["harness/package.json"] = File{Data: r.Lock.Package}
-			files["harness/package-lock.json"] = File{Data: r.Lock.Packages}
+		if err := r.harnessFiles(files); err != nil {
+			return nil, err
+		}
+		if r.Setup != nil {
+			files["setup"] = File{Data: r.Setup}
 		}
 		files["hosts"] = File{Data: []byte("127.0.0.1 localhost\n::1 localhost\n")}
 		// Nothing inside resolves names.
@@ -307,8 +301,18 @@ func (r Recipe) labels() map[string]string {
 	}
 	if r.Kind == KindSandbox {
 		l[LabelNode] = r.Node.Version
-		l[LabelHarness+harnessName] = r.harnessVersion()
+		for _, h := range harnessPackages {
+			if slices.Contains(r.Harnesses, h.name) {
+				l[LabelHarness+h.name] = r.harnessVersion(h)
+			}
+		}
 		l[LabelHomeLayout] = HomeLayout
+		if len(r.Apt) > 0 {
+			l[LabelApt] = strings.Join(r.Apt, " ")
+		}
+		if r.Setup != nil {
+			l[LabelSetup] = "sha256:" + SetupSHA256(r.Setup)
+		}
 	}
 	return l
 }
@@ -353,7 +357,7 @@ func (r Recipe) Render() (Built, error) {
 	if err != nil {
 		return Built{}, err
 	}
-	add([]byte("aisb recipe 3"), []byte(text), list, []byte(r.EntrypointSHA256), r.CA.PEM())
+	add([]byte("aisb recipe 4"), []byte(text), list, []byte(r.EntrypointSHA256), r.CA.PEM())
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		f := files[name]
 		add([]byte(name), f.Data)

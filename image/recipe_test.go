@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/json"
 	"encoding/pem"
 	"flag"
 	"math/big"
@@ -41,7 +40,7 @@ func sandboxRecipe(t *testing.T) Recipe {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Recipe{Kind: KindSandbox, Base: Base{Ref: mustParse(t, DefaultBase), Digest: someDigest}, Node: node, EntrypointSHA256: someSum}
+	return Recipe{Kind: KindSandbox, Base: Base{Ref: mustParse(t, DefaultBase), Digest: someDigest}, Node: node, EntrypointSHA256: someSum, Harnesses: []string{"pi"}}
 }
 
 func gateRecipe(t *testing.T) Recipe {
@@ -66,10 +65,12 @@ func newCA(t *testing.T, name string) []byte {
 func TestContainerfile(t *testing.T) {
 	withCA := sandboxRecipe(t)
 	withCA.CA = CA{newCA(t, "one")}
+	all := withCA
+	all.Harnesses, all.Apt, all.Setup = HarnessNames(), []string{"gcc", "make=4.4.1-2"}, []byte("#!/bin/bash\npip install x\n")
 	unpinned := gateRecipe(t)
 	unpinned.Base.Digest = ""
 	for name, r := range map[string]Recipe{
-		"sandbox": sandboxRecipe(t), "sandbox-ca": withCA, "gate": gateRecipe(t), "gate-unpinned": unpinned,
+		"sandbox": sandboxRecipe(t), "sandbox-ca": withCA, "sandbox-all": all, "gate": gateRecipe(t), "gate-unpinned": unpinned,
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, err := r.Render()
@@ -121,12 +122,20 @@ func TestEveryInputIsInTheTag(t *testing.T) {
 		"node version": change(func(r *Recipe) { r.Node.Version = "24.15.1" }),
 		"node arch":    change(func(r *Recipe) { r.Node, _ = NewNode("", "arm64") }),
 		"harness": change(func(r *Recipe) {
-			r.Lock = &Lock{Version: "1.7.0", Package: harnessPackage, Packages: harnessLock}
+			r.Locks = map[string]*Lock{"pi": {Version: "1.7.0", Package: piPackage, Packages: piLock}}
 		}),
 		"harness's lock": change(func(r *Recipe) {
-			r.Lock = &Lock{Version: "1.7.0", Package: harnessPackage, Packages: append(bytes.Clone(harnessLock), '\n')}
+			r.Locks = map[string]*Lock{"pi": {Version: "1.7.0", Package: piPackage, Packages: append(bytes.Clone(piLock), '\n')}}
 		}),
-		"node checksum": change(func(r *Recipe) { r.Node.SHA256 = strings.Repeat("a", 64) }),
+		"another set":      change(func(r *Recipe) { r.Harnesses = []string{"claude"} }),
+		"a larger set":     change(func(r *Recipe) { r.Harnesses = []string{"pi", "claude"} }),
+		"the largest set":  change(func(r *Recipe) { r.Harnesses = HarnessNames() }),
+		"one apt":          change(func(r *Recipe) { r.Apt = []string{"gcc"} }),
+		"two apt":          change(func(r *Recipe) { r.Apt = []string{"gcc", "gdb"} }),
+		"apt at a version": change(func(r *Recipe) { r.Apt = []string{"gcc=4:14.2.0-1"} }),
+		"a setup script":   change(func(r *Recipe) { r.Setup = []byte("true\n") }),
+		"another script":   change(func(r *Recipe) { r.Setup = []byte("true \n") }),
+		"node checksum":    change(func(r *Recipe) { r.Node.SHA256 = strings.Repeat("a", 64) }),
 	}
 	tags := map[string]string{}
 	see := func(name string, r Recipe) {
@@ -162,11 +171,15 @@ func TestEveryInputIsInTheTag(t *testing.T) {
 		see("sandbox, "+name, s)
 	}
 	// What is compiled in.
-	for name, p := range map[string]*[]byte{"package.json": &harnessPackage, "package-lock.json": &harnessLock} {
-		old := *p
-		*p = append(bytes.Clone(old), '\n')
-		see("sandbox, "+name, sandboxRecipe(t))
-		*p = old
+	for _, h := range harnessPackages {
+		for name, p := range map[string]*[]byte{"package.json": h.pkg, "package-lock.json": h.lock} {
+			s := sandboxRecipe(t)
+			s.Harnesses, s.Apt = []string{h.name}, []string{"zsh"} // which nothing above has
+			old := *p
+			*p = append(bytes.Clone(old), '\n')
+			see("sandbox, "+h.name+"'s "+name, s)
+			*p = old
+		}
 	}
 }
 
@@ -239,6 +252,11 @@ func TestIncompleteRecipes(t *testing.T) {
 		"no base":          func(r *Recipe) { r.Base = Base{} },
 		"not a moment":     func(r *Recipe) { r.Packages = "2026-11-30; id" },
 		"no packages":      func(r *Recipe) { r.packages = []string{} },
+		"no harness":       func(r *Recipe) { r.Harnesses = nil },
+		"another harness":  func(r *Recipe) { r.Harnesses = []string{"pi", "kiro"} },
+		"a harness twice":  func(r *Recipe) { r.Harnesses = []string{"pi", "pi"} },
+		"apt in disorder":  func(r *Recipe) { r.Apt = []string{"zsh", "gcc"} },
+		"an empty script":  func(r *Recipe) { r.Setup = []byte("\n") },
 		"empty CA":         func(r *Recipe) { r.CA = CA{} },
 		"digest not taken": func(r *Recipe) { r.Base = Base{Ref: Reference{Name: "a.example/b", Digest: someDigest}} },
 	} {
@@ -268,49 +286,6 @@ func TestParseCA(t *testing.T) {
 		if got, err := ParseCA(file); err == nil {
 			t.Errorf("%s: %d certificates accepted", name, len(got))
 		}
-	}
-}
-
-// The lock file pins every package by content, and names no host.
-func TestHarnessLock(t *testing.T) {
-	var pkg struct{ Dependencies map[string]string }
-	if err := json.Unmarshal(harnessPackage, &pkg); err != nil {
-		t.Fatal(err)
-	}
-	if v := pkg.Dependencies["@earendil-works/pi-coding-agent"]; v != harnessVersion || len(pkg.Dependencies) != 1 {
-		t.Errorf("package.json has %v", pkg.Dependencies)
-	}
-	var lock struct {
-		Packages map[string]struct {
-			Version, Integrity, Resolved string
-			Link                         bool
-			Dependencies                 map[string]string
-			Engines                      struct{ Node string }
-		}
-	}
-	if err := json.Unmarshal(harnessLock, &lock); err != nil {
-		t.Fatal(err)
-	}
-	if bytes.Contains(harnessLock, []byte("://")) {
-		t.Error("the lock file has an address")
-	}
-	if len(lock.Packages) < 100 {
-		t.Errorf("the lock file has %d packages only", len(lock.Packages))
-	}
-	for name, p := range lock.Packages {
-		if name == "" {
-			continue
-		}
-		if !strings.HasPrefix(p.Integrity, "sha512-") || p.Version == "" || p.Resolved != "" || p.Link {
-			t.Errorf("%s: %+v", name, p)
-		}
-	}
-	pi := lock.Packages["node_modules/@earendil-works/pi-coding-agent"]
-	if pi.Version != harnessVersion {
-		t.Errorf("the lock file has pi %q", pi.Version)
-	}
-	if need := strings.TrimPrefix(pi.Engines.Node, ">="); !versionForm().MatchString(need) || older(MinNode, need) {
-		t.Errorf("pi needs node %s, and %s is allowed", pi.Engines.Node, MinNode)
 	}
 }
 

@@ -227,7 +227,8 @@ func (d *Difference) image(a, b *Image) {
 	d.changed("recorded id of the image", a.RecordedID, b.RecordedID)
 	d.changed("gate's image", a.GateRef, b.GateRef)
 	d.changed("recorded id of the gate's image", a.GateID, b.GateID)
-	d.rest("image", *a, *b, "ref", "base_ref", "base_digest", "recorded_id", "gate_ref", "gate_recorded_id")
+	d.added(a, b)
+	d.rest("image", *a, *b, "ref", "base_ref", "base_digest", "recorded_id", "gate_ref", "gate_recorded_id", "harness_packages", "apt", "setup")
 }
 
 func refOf(i *Image) string {

@@ -138,6 +138,11 @@ type Image struct {
 	RecordedID string `json:"recorded_id,omitempty"`
 	GateRef    string `json:"gate_ref,omitempty"`
 	GateID     string `json:"gate_recorded_id,omitempty"`
+	// Harnesses are the agents in it, Apt the Debian packages and Setup the script
+	// that somebody added to the recipe.
+	Harnesses []Harness `json:"harness_packages,omitempty"`
+	Apt       []string  `json:"apt,omitempty"`
+	Setup     *Setup    `json:"setup,omitempty"`
 }
 
 // Kinds of Mount.

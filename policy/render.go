@@ -211,6 +211,7 @@ func (b *page) image(i *Image) {
 	} else {
 		b.field("  digest", "UNPINNED")
 	}
+	b.added(i)
 	if i.GateRef != "" {
 		b.field("gate image", Quote(i.GateRef))
 		b.field("  id", recorded(i.GateID)...)

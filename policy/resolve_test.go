@@ -53,6 +53,7 @@ func plain() Input {
 		Image: Image{
 			Ref: "localhost/ai-sandbox:0123456789ab", BaseRef: "docker.io/library/debian:trixie-slim",
 			BaseDigest: "sha256:" + strings.Repeat("ab", 32), GateRef: "localhost/ai-sandbox-gate:ba9876543210",
+			Harnesses: []Harness{{"pi", "1.6.0"}},
 		},
 	}
 }
@@ -76,6 +77,8 @@ func jailed() Input {
 
 func TestRender(t *testing.T) {
 	full := plain()
+	full.Image.Harnesses = []Harness{{"pi", "1.6.0"}, {"claude", "2.1.332"}, {"codex", "0.171.0"}}
+	full.Image.Apt, full.Image.Setup = []string{"gcc", "make=4.4.1-2"}, &Setup{".ai-sandbox/setup", strings.Repeat("ab", 32)}
 	full.Facts.Project = "/tmp/a project"
 	full.Facts.SELinux = true
 	full.Command = []string{"pi", "-p", "say \"hi\"\x1b[2J\u202e", strings.Repeat("long ", 30)}

@@ -36,6 +36,8 @@ func many(t testing.TB) map[string]Policy {
 		in.Limits = LimitInputs{Memory: LimitInput{"1g", "--memory"}, CPUs: LimitInput{"2", "--cpus"}, Pids: LimitInput{"none", "--pids"}, Time: LimitInput{"1h", "--time"}}
 		in.Facts.Limits.Pids = Enforcement{Why: "no"}
 		in.Loud = []string{"LOUD: more"}
+		in.Image.Harnesses = []Harness{{"pi", "1.6.0"}, {"claude", "2.1.332"}}
+		in.Image.Apt, in.Image.Setup = []string{"gcc", "make=4.4.1-2"}, &Setup{".ai-sandbox/setup", strings.Repeat("ab", 32)}
 		return in
 	}
 	for _, net := range []string{NetGated, NetUnix, NetNone, NetHost} {

@@ -48,6 +48,8 @@ type app struct {
 	// project is what a sandbox works in, where it isn't cwd, and workspace is
 	// the same where it was made for it.
 	project, workspace string
+	// inProject is the project's file as it was read.
+	inProject config.File
 	passed
 }
 

@@ -21,9 +21,10 @@ var cleanVerb = &verb{
 		{name: "all", usage: "end what runs as well: sessions, sandboxes and named gates; asks on a terminal first"},
 		{name: "yes", usage: "do not ask"},
 		{name: "volumes", arg: "GLOB", bare: "*", usage: "remove the homes of all projects, or those whose name matches GLOB, but for those in use"},
+		{name: "images", usage: "remove the images as well that no configuration, session, gate or container uses"},
 		{name: "dry-run", usage: "only say what would be removed"},
 	},
-	examples: []string{"ai-sandbox clean", "ai-sandbox clean --dry-run --all", "ai-sandbox clean --volumes=aisb-home-shop-*"},
+	examples: []string{"ai-sandbox clean", "ai-sandbox clean --dry-run --all", "ai-sandbox clean --volumes=aisb-home-shop-*", "ai-sandbox clean --images"},
 	exit:     usualExit,
 	action: func(a *app, inv Invocation, flagLayer []config.Item) error {
 		s, err := a.prepare(flagLayer, forClean)
@@ -46,6 +47,16 @@ var cleanVerb = &verb{
 			}
 			return a.confirm(fmt.Sprintf("end %d that run? Write yes: ", running), "nothing was removed", "look at what runs with ai-sandbox clean --all --dry-run, then: ai-sandbox clean --all --yes")
 		}
-		return a.engine.Clean(a.ctx, r)
+		if !on("images") {
+			return a.engine.Clean(a.ctx, r)
+		}
+		all, err := a.imagesRequest(flagLayer)
+		if err != nil {
+			return err
+		}
+		if err := a.engine.Clean(a.ctx, r); err != nil {
+			return err
+		}
+		return a.engine.CleanImages(a.ctx, all, r.DryRun)
 	},
 }

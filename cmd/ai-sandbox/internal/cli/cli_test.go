@@ -21,6 +21,7 @@ import (
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
 	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
+	"ai-sandbox/image"
 	"ai-sandbox/policy"
 )
 
@@ -35,8 +36,11 @@ type stage struct {
 
 	ran    *RunRequest
 	called []string
-	out    bytes.Buffer
-	err    bytes.Buffer
+	// images is what there is, and configured what was asked about.
+	images     []ListedImage
+	configured []ImageRequest
+	out        bytes.Buffer
+	err        bytes.Buffer
 }
 
 func newStage(t testing.TB) *stage {
@@ -58,10 +62,14 @@ func newStage(t testing.TB) *stage {
 	}
 	s.engine = Engine{
 		Image: func(r ImageRequest) (ImagePlan, error) {
-			return ImagePlan{
-				Image:         policy.Image{Ref: "localhost/ai-sandbox:0123456789ab", BaseRef: r.Base, BaseDigest: "sha256:" + strings.Repeat("ab", 32), GateRef: "localhost/ai-sandbox-gate:ba98"},
-				Containerfile: "FROM " + r.Base + "\n",
-			}, nil
+			i := policy.Image{Ref: "localhost/ai-sandbox:0123456789ab", BaseRef: r.Base, BaseDigest: "sha256:" + strings.Repeat("ab", 32), GateRef: "localhost/ai-sandbox-gate:ba98", Apt: r.Apt}
+			for _, name := range r.Harnesses {
+				i.Harnesses = append(i.Harnesses, policy.Harness{Name: name, Version: "1.0.0"})
+			}
+			if r.Setup.Text != nil {
+				i.Setup = &policy.Setup{Path: r.Setup.Path, SHA256: image.SetupSHA256(r.Setup.Text)}
+			}
+			return ImagePlan{Image: i, Containerfile: "FROM " + r.Base + "\n"}, nil
 		},
 		Ruleset: func(p policy.Policy) (string, error) { return "table inet aisb { # " + p.Net.Mode + "\n}\n", nil },
 		DryRun:  func(RunRequest) ([]Section, error) { return []Section{{"squid.conf", "http_access deny all\n"}}, nil },
@@ -98,6 +106,14 @@ func newStage(t testing.TB) *stage {
 		},
 		ImageLoad: func(_ context.Context, _ BuildRequest, path string) error {
 			s.called = append(s.called, "load "+path)
+			return nil
+		},
+		Images: func(_ context.Context, r ImagesRequest) ([]ListedImage, error) {
+			s.configured = r.Configured
+			return s.images, nil
+		},
+		CleanImages: func(_ context.Context, r ImagesRequest, dry bool) error {
+			s.called, s.configured = append(s.called, fmt.Sprint("clean images ", dry)), r.Configured
 			return nil
 		},
 		GateUp: func(_ context.Context, _ BuildRequest, name string, n policy.Net) error {
@@ -251,7 +267,16 @@ func TestMessages(t *testing.T) {
 		{[]string{"--print-policy", "--runtime", "local", "--net", "host", "--allow", "a.example.com", "--", "true"}, 0,
 			"ai-sandbox: warning: --allow has no effect with --net host: everything can be reached\n"},
 		{[]string{"--print-policy", "--net", "host"}, 125, "ai-sandbox: error: podman's runtime has no net host; use gated, unix or none (from --net)\n"},
-		{[]string{"--print-policy", "claude"}, 125, "ai-sandbox: error: podman's image has no claude; use --runtime local with one that is installed on this machine\n"},
+		{[]string{"--print-policy", "claude"}, 125, "ai-sandbox: error: podman's image has no claude; use --harness-packages pi,claude (harness_packages in a file), or --runtime local with one that is installed on this machine\n"},
+		{[]string{"--print-policy", "--harness-packages", "codex"}, 125, "ai-sandbox: error: podman's image has no pi; use --harness-packages codex,pi (harness_packages in a file), or --runtime local with one that is installed on this machine\n"},
+		{[]string{"--print-policy", "kiro"}, 125, "ai-sandbox: error: podman's image has no kiro, and npm has no package of it; use --runtime local with one that is installed on this machine\n"},
+		{[]string{"--print-policy", "--harness-packages", "claude, codex", "claude"}, 0, "ai-sandbox: the allowlist is empty, so the gate refuses every host; --allow HOST lets one through\n"},
+		{[]string{"--print-policy", "--harness-packages", "pi,kiro"}, 125, "ai-sandbox: error: harness_packages: \"kiro\" can't be put into the image (from --harness-packages); write one of pi, claude, codex, or several with commas between them\n"},
+		{[]string{"--print-policy", "--apt", "gcc", "--apt", "gcc;id"}, 125, "ai-sandbox: error: apt: \"gcc;id\" is not the name of a Debian package (from --apt); write NAME, or NAME=VERSION\n"},
+		{[]string{"--print-policy", "--apt", "gcc", "--apt", "gcc=1"}, 125, "ai-sandbox: error: apt: gcc and gcc=1 are two versions of one package (from --apt); keep one of them\n"},
+		{[]string{"--print-policy", "--setup", "x.sh"}, 125, "ai-sandbox: error: setup x.sh lies in " + s.project + ", where a sandbox can change it (from --setup); keep it elsewhere, or name it in the project's .ai-sandbox/config and trust that\n"},
+		{[]string{"--print-policy", "--setup", "/nowhere/x.sh"}, 125, "ai-sandbox: error: setup /nowhere/x.sh does not exist (from --setup); name a script\n"},
+		{[]string{"--print-policy", "--runtime", "local", "--apt", "gcc", "--", "true"}, 125, "ai-sandbox: error: apt (from --apt) is about an image, and the local runtime has none; drop it, or use --runtime podman\n"},
 		{[]string{"--print-policy", "--bind-harness-home", "pi"}, 125, "ai-sandbox: error: bind_harness_home is for the local runtime; drop it, or use the runtime local (from --bind-harness-home)\n"},
 		{[]string{"--print-policy", "--env", "NOPE", "--env", "HOME"}, 125,
 			"ai-sandbox: error: env NOPE is unset or empty here; give it a value, or don't pass it (from --env)\nai-sandbox: error: env HOME is set by ai-sandbox itself; drop it (from --env)\n"},
@@ -269,7 +294,7 @@ func TestMessages(t *testing.T) {
 		{[]string{"--print-policy", "--allow", "a.example.com", "pi", "--net", "none"}, 0,
 			"ai-sandbox: warning: --net comes after pi, so pi gets it; put it first if it is meant for ai-sandbox\n"},
 		{[]string{"build", "x"}, 2, "ai-sandbox: error: build takes no argument x; drop it\n"},
-		{[]string{"help", "x"}, 2, "ai-sandbox: error: x is not a verb; choose from build, clean, config, doctor, down, exec, explain, gate, help, image, inspect, logs, ls, policy, rm, stop, trust, up, update, version, wait\n"},
+		{[]string{"help", "x"}, 2, "ai-sandbox: error: x is not a verb; choose from build, clean, config, doctor, down, exec, explain, gate, help, image, images, inspect, logs, ls, policy, rm, stop, trust, up, update, version, wait\n"},
 	} {
 		code := s.do(tc.args...)
 		if code != tc.code || tc.want != "" && s.err.String() != tc.want || code == 0 && tc.want != s.err.String() {
@@ -449,6 +474,7 @@ func TestVerbs(t *testing.T) {
 		{[]string{"clean"}, "clean false false"},
 		{[]string{"clean", "--volumes", "--dry-run"}, "clean false true*"},
 		{[]string{"clean", "--all", "--yes", "--volumes=aisb-home-a*"}, "clean true falseaisb-home-a*"},
+		{[]string{"clean", "--images", "--dry-run"}, "clean false true,clean images true"},
 		{[]string{"gate", "up", "work", "--allow", "b.example.com", "--allow", "a.example.com", "--allow-private", "127.0.0.1:1"}, "up work[a.example.com b.example.com] [127.0.0.1:1]"},
 		{[]string{"gate", "down", "work"}, "down work"},
 		{[]string{"gate", "ls"}, "ls"},

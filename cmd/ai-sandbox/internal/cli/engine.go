@@ -39,6 +39,10 @@ type Engine struct {
 	Update func(ctx context.Context, r BuildRequest, check bool) (imagebuild.Outcome, error)
 	// Inspect asks the machine of an image or a session; "" is what runs stand on.
 	Inspect func(ctx context.Context, r BuildRequest, what string, offline bool) (Inspection, error)
+	// Images lists all images of ours, and CleanImages removes those that nothing
+	// uses, and writes a line of each to Out; with dry it only says which.
+	Images      func(ctx context.Context, r ImagesRequest) ([]ListedImage, error)
+	CleanImages func(ctx context.Context, r ImagesRequest, dry bool) error
 	// Clean removes what nobody owns any more, and what else it is asked to.
 	Clean func(ctx context.Context, r CleanRequest) error
 	// ImageSave writes the images into a file, and ImageLoad takes them from one.
@@ -112,12 +116,24 @@ type ImageRequest struct {
 	Base, NodeVersion, NodeMirror string
 	// CA is an extra CA, or nil.
 	CA image.CA
+	// Harnesses are the set in the sandbox's image, and Apt (see image.Packages) and
+	// Setup what is added to it.
+	Harnesses []string
+	Apt       []string
+	Setup     Setup
 	// CacheDir and StateDir are where downloads and records are.
 	CacheDir, StateDir string
 	// BaseTTL is in days (see imagebuild.Request); KeepBase and NoPull are
 	// base_auto_update and base_pull_fallback, switched off.
 	BaseTTL          int
 	KeepBase, NoPull bool
+}
+
+// A Setup is a script that is run when the image is built. Path is as it was
+// written; Text is nil where there is none.
+type Setup struct {
+	Path string
+	Text []byte
 }
 
 // An ImagePlan is what a run would stand on.

@@ -5,8 +5,13 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
 	"runtime"
 	"strconv"
+	"strings"
+	"syscall"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
@@ -14,7 +19,8 @@ import (
 	"ai-sandbox/policy"
 )
 
-// imageRequest is what the settings say, but for the CA, whose file is not read.
+// imageRequest is what the settings say, but for the CA and the setup script, whose
+// files are not read.
 func imageRequest(s config.Settings, facts host.Facts) (ImageRequest, error) {
 	r := ImageRequest{
 		Base: s.Text("base"), NodeVersion: s.Text("node_version"), NodeMirror: s.Text("node_mirror"),
@@ -26,7 +32,91 @@ func imageRequest(s config.Settings, facts host.Facts) (ImageRequest, error) {
 		_, err2 := image.NewNode(r.NodeVersion, runtime.GOARCH)
 		err = errors.Join(err, policy.About(err1, "base"), policy.About(err2, "node_version"))
 	}
-	return r, placed(s, err)
+	return r, errors.Join(placed(s, err), r.toolchain(s))
+}
+
+// toolchain takes the settings over that say what is in the image.
+func (r *ImageRequest) toolchain(s config.Settings) error {
+	var errs []error
+	var err error
+	if items := s["harness_packages"]; len(items) > 0 {
+		if r.Harnesses, err = image.ParseHarnesses(items[0].Value); err != nil {
+			errs = append(errs, &config.Error{Origin: items[0].Origin, Text: "harness_packages: " + err.Error(),
+				Fix: "write one of " + strings.Join(image.HarnessNames(), ", ") + ", or several with commas between them"})
+		}
+	}
+	items := s["apt"]
+	for _, it := range items {
+		if _, err := image.Packages([]string{it.Value}); err != nil {
+			errs = append(errs, &config.Error{Origin: it.Origin, Text: "apt: " + err.Error(), Fix: "write NAME, or NAME=VERSION"})
+		}
+	}
+	if len(errs) == 0 {
+		if r.Apt, err = image.Packages(s.Values("apt")); err != nil {
+			errs = append(errs, &config.Error{Origin: items[len(items)-1].Origin, Text: "apt: " + err.Error(), Fix: "keep one of them"})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// setupScript is the script that the settings name. What the project's file names was
+// read with that, and trusted by its content; what somebody else names may not lie
+// where a sandbox writes.
+func (a *app) setupScript(s config.Settings, facts host.Facts) (Setup, error) {
+	items := s["setup"]
+	if len(items) == 0 {
+		return Setup{}, nil
+	}
+	it := items[0]
+	bad := func(text, fix string) (Setup, error) {
+		return Setup{}, &config.Error{Origin: it.Origin, Text: "setup " + quote(it.Value) + " " + text, Fix: fix}
+	}
+	if it.FromProject() {
+		text, ok := a.inProject.Script(it.Value)
+		if !ok {
+			return bad("was not read with the file that names it", "start again")
+		}
+		return Setup{it.Value, []byte(text)}, nil
+	}
+	path := a.path(s, "setup", facts.Home)
+	for _, dir := range a.written(s, facts) {
+		if host.Through(path, dir) {
+			return bad("lies in "+quote(dir)+", where a sandbox can change it", "keep it elsewhere, or name it in the project's "+config.ProjectFile+" and trust that")
+		}
+	}
+	text, err := readSmall(path, image.MaxSetup)
+	if err == nil {
+		err = image.CheckSetup(text)
+	}
+	if err != nil {
+		return bad(err.Error(), "name a script")
+	}
+	return Setup{it.Value, text}, nil
+}
+
+// readSmall reads a regular file of a person's. Its error says what the file does
+// ("does not exist"), and nothing is read of one that is longer than most.
+func readSmall(path string, most int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0) // a FIFO would wait
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.New("does not exist")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("can't be read: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("can't be read: %w", err)
+	case !info.Mode().IsRegular():
+		return nil, errors.New("is not a regular file")
+	}
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err != nil {
+		return nil, fmt.Errorf("can't be read: %w", err)
+	}
+	return data, nil
 }
 
 // maxTTL is the oldest that a pin may be allowed to get, in days.

@@ -92,6 +92,9 @@ func (a *app) setup(facts host.Facts, settings config.Settings) (setup, error) {
 			return setup{}, placed(settings, policy.About(err, "ca_file"))
 		}
 	}
+	if s.image.Setup, err = a.setupScript(settings, facts); err != nil {
+		return setup{}, err
+	}
 	return s, nil
 }
 
@@ -196,6 +199,7 @@ func (a *app) layers(l config.Layers, ownErr error, facts host.Facts, project bo
 		l.Project, err = config.ReadProject(facts.Project.Path, facts.Project.Dev, facts.Project.Ino)
 	}
 	a.heard(l)
+	a.inProject = l.Project
 	settings, settleErr := l.Settle()
 	return l, settings, errors.Join(ownErr, err, settleErr)
 }

@@ -15,6 +15,7 @@ import (
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/cmd/ai-sandbox/internal/harness"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
+	"ai-sandbox/image"
 	"ai-sandbox/policy"
 )
 
@@ -168,8 +169,8 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 			errs = append(errs, err)
 		}
 	} else {
-		if h.Name != "" && h.Name != harness.Default {
-			errs = append(errs, fmt.Errorf("podman's image has no %s; use --runtime local with one that is installed on this machine", h.Name))
+		if err := inImage(h, s.image.Harnesses); err != nil {
+			errs = append(errs, err)
 		}
 		if s.settings.Bool("bind_harness_home") {
 			errs = append(errs, policy.About(errors.New("bind_harness_home is for the local runtime; drop it, or use the runtime local"), "bind_harness_home", "runtime"))
@@ -224,7 +225,20 @@ func given(s config.Settings) []policy.Setting {
 }
 
 // imageOptions say something about an image, which the local runtime has none of.
-var imageOptions = []string{"base", "base_ttl_days", "base_auto_update", "base_pull_fallback", "node_version", "node_mirror"}
+var imageOptions = []string{"base", "base_ttl_days", "base_auto_update", "base_pull_fallback", "node_version", "node_mirror",
+	"harness_packages", "apt", "setup"}
+
+// inImage refuses a harness that the image has not.
+func inImage(h harness.Harness, set []string) error {
+	switch {
+	case h.Name == "", slices.Contains(set, h.Name):
+		return nil
+	case image.HarnessModule(h.Name) == "":
+		return fmt.Errorf("podman's image has no %s, and npm has no package of it; use --runtime local with one that is installed on this machine", h.Name)
+	}
+	return fmt.Errorf("podman's image has no %s; use --harness-packages %s (harness_packages in a file), or --runtime local with one that is installed on this machine",
+		h.Name, strings.Join(append(slices.Clone(set), h.Name), ","))
+}
 
 // harness adds what an agent gets of the user's home, and what its own home in
 // the jail starts with.

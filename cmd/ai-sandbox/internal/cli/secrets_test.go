@@ -75,6 +75,7 @@ func TestVerbsHideSecrets(t *testing.T) {
 	}
 	s.engine.ImageSave = func(_ context.Context, r BuildRequest, _ string) error { fmt.Fprintln(r.Out, at); return nil }
 	s.engine.ImageLoad = s.engine.ImageSave
+	s.images = []ListedImage{{Ref: at, UsedBy: said}}
 	s.engine.Clean = func(_ context.Context, r CleanRequest) error { fmt.Fprintln(r.Out, at); return nil }
 	s.engine.GateUp = func(_ context.Context, r BuildRequest, _ string, _ policy.Net) error {
 		fmt.Fprintln(r.Out, at)
@@ -119,7 +120,7 @@ func TestVerbsHideSecrets(t *testing.T) {
 	lines := map[string][]string{
 		"build": {"build"}, "clean": {"clean"}, "config": {"config --node-mirror https://u:" + canary + "@h", "config --json --node-mirror https://u:" + canary + "@h"},
 		"doctor": {"doctor"}, "down": {"down x"}, "exec": {"exec x -- true"}, "explain": {"explain " + at, "explain " + canary + ".example.com"},
-		"gate up": {"gate up x"}, "gate down": {"gate down x"}, "gate ls": {"gate ls"}, "image save": {"image save x"}, "image load": {"image load x"}, "inspect": {"inspect", "inspect --json"},
+		"gate up": {"gate up x"}, "gate down": {"gate down x"}, "gate ls": {"gate ls"}, "image save": {"image save x"}, "image load": {"image load x"}, "images": {"images", "images --json"}, "inspect": {"inspect", "inspect --json"},
 		"logs": {"logs x", "logs --json x"}, "ls": {"ls", "ls --json"}, "policy diff": {"policy diff 0 1", "policy diff --json 0 1"},
 		"rm": {"rm x"}, "stop": {"stop x"}, "trust": {"trust", "trust --yes"}, "up": {"up", "up --json"},
 		"update": {"update", "update --json", "update --check"}, "wait": {"wait --ready --json x", "wait --exit x", "wait --exit --json x"},
@@ -154,7 +155,7 @@ func TestVerbsHideSecrets(t *testing.T) {
 					t.Errorf("%s: %s", line, out)
 				}
 				// Where the machine is not good enough for the images, such a verb is refused.
-				if slices.Contains([]string{"build", "clean", "doctor", "gate", "image", "inspect", "update"}, v.name) && strings.Contains(out, "ai-sandbox: error: ") {
+				if slices.Contains([]string{"build", "clean", "doctor", "gate", "image", "images", "inspect", "update"}, v.name) && strings.Contains(out, "ai-sandbox: error: ") {
 					continue
 				}
 				if !strings.Contains(out, "[TOKEN]") {

@@ -197,6 +197,21 @@ func (e *untrusted) command() string {
 	return "ai-sandbox trust"
 }
 
+// plain escapes what is not plain ASCII, and leaves quotes and backslashes, of which
+// scripts are full.
+func plain(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if r >= ' ' && r <= '~' {
+			b.WriteRune(r)
+		} else {
+			q := strconv.QuoteToASCII(string(r))
+			b.WriteString(q[1 : len(q)-1])
+		}
+	}
+	return b.String()
+}
+
 // diffLines shows a diff. No line of a file can look like a mark of ours: a value
 // holds no " #", and what is not plain ASCII is escaped, so that letters which
 // look alike do not pass for each other.
@@ -205,6 +220,10 @@ func diffLines(diff []trust.Line) []string {
 	for _, l := range diff {
 		text := l.Text
 		foreign := func(r rune) bool { return r < ' ' || r > '~' }
+		if l.Script {
+			out = append(out, string(l.Op)+" "+plain(text))
+			continue
+		}
 		if key, value, ok := strings.Cut(text, " = "); ok && strings.ContainsFunc(value, foreign) {
 			text = key + " = " + strconv.QuoteToASCII(value)
 		}

@@ -38,7 +38,7 @@ var usualExit = [][2]string{{"0", "done"}, {"1", "ai-sandbox failed"}, {"2", "th
 
 // verbs is the table; a function, as the help verb needs it in turn.
 func verbs() []*verb {
-	return []*verb{buildVerb, cleanVerb, configVerb, doctorVerb, downVerb, execVerb, explainVerb, gateVerb, newHelpVerb(), imageVerb, inspectVerb, logsVerb, lsVerb, policyVerb, rmVerb, stopVerb, trustVerb, upVerb, updateVerb, versionVerb, waitVerb}
+	return []*verb{buildVerb, cleanVerb, configVerb, doctorVerb, downVerb, execVerb, explainVerb, gateVerb, newHelpVerb(), imageVerb, imagesVerb, inspectVerb, logsVerb, lsVerb, policyVerb, rmVerb, stopVerb, trustVerb, upVerb, updateVerb, versionVerb, waitVerb}
 }
 
 func lookupVerb(name string) (*verb, bool) {

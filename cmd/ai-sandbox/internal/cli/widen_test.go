@@ -233,6 +233,10 @@ var examples = map[string][]string{
 	"mount":         {"~/data", "~/data:/srv/data:rw", "/nowhere"},
 	"agents_dir":    {"~/data", "/nowhere"},
 	"agents_dest":   {"/srv/agents", "/usr/x"},
+
+	"harness_packages": {"pi", "codex", "pi,claude"},
+	"apt":              {"gcc", "gdb=1.0"},
+	"setup":            {"/nowhere"},
 }
 
 func values(o config.Option) []string {
@@ -261,6 +265,9 @@ func written(r *rand.Rand, in config.Source, options []config.Option) string {
 			seen[o.Key] = true
 			v := values(o)
 			value := v[r.IntN(len(v))]
+			if o.Kind == config.Script && in == config.InProject {
+				value = strings.TrimPrefix(value, "/")
+			}
 			if r.IntN(6) == 0 {
 				value = ""
 			}

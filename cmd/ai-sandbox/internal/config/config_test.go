@@ -80,7 +80,7 @@ func TestPrecedence(t *testing.T) {
 					return []string{"true", "false"}[n%2]
 				case o.Values != nil:
 					return o.Values[n%len(o.Values)]
-				case o.Kind == Path:
+				case o.Kind == Path, o.Kind == Script && rungs[n].source != InProject:
 					return "/" + string(rune('a'+n))
 				}
 				return string(rune('a' + n))

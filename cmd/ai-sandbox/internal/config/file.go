@@ -25,6 +25,9 @@ const maxFile = 1 << 20
 type File struct {
 	Items    []Item
 	Profiles []Profile
+	// Scripts are the files that a project's file has run, by the path that it
+	// names each with. ReadProject reads them.
+	Scripts []ScriptFile
 }
 
 // ReadFile reads the user's file. A file that is not there is empty.
@@ -122,7 +125,9 @@ func parse(name string, data []byte, from Source) (File, error) {
 			bad("a comment can't follow a value", "give the comment a line of its own")
 		case o.Kind != List && value != "" && seen[key] != 0:
 			bad(fmt.Sprintf("%s is set again, after line %d", key, seen[key]), "keep one of them")
-		case o.Kind == Path && value != "" && value[0] != '/' && !strings.HasPrefix(value, "~/"):
+		case o.Kind == Script && value != "" && from == InProject && !scriptPath(value):
+			bad(fmt.Sprintf("%s %q is not a path in the project", key, value), "name a file there, as in .ai-sandbox/setup.sh")
+		case (o.Kind == Path || o.Kind == Script && from != InProject) && value != "" && value[0] != '/' && !strings.HasPrefix(value, "~/"):
 			bad(fmt.Sprintf("%s %q is not an absolute path", key, value), "begin it with / or ~/")
 		default:
 			if value != "" {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"ai-sandbox/image"
 	"ai-sandbox/policy"
 )
 
@@ -22,6 +23,9 @@ const (
 	List
 	// Path is a file or directory; a leading ~/ is the user's home.
 	Path
+	// Script is a file that is run when the image is built: as Path, and in the
+	// project's file one below the project, whose content is trusted with it.
+	Script
 )
 
 // A Use says which verbs an option is for.
@@ -158,6 +162,12 @@ var Options = []Option{
 		Usage: "the version of Node in the image"},
 	{Key: "node_mirror", Default: "https://nodejs.org/dist", Use: UseImages, Topic: "image", Arg: "URL",
 		Usage: "where Node is fetched from"},
+	{Key: "harness_packages", Default: image.DefaultHarnesses, Use: UseStart | UseBuild, Topic: "image", Arg: "NAME,...",
+		Usage: "the agents in the image: " + strings.Join(image.HarnessNames(), ", ") + ", or several of them"},
+	{Key: "apt", Kind: List, Use: UseStart | UseBuild, Topic: "image", Arg: "PKG",
+		Usage: "Debian package PKG in the image, or PKG=VERSION; repeat for more"},
+	{Key: "setup", Kind: Script, Use: UseStart | UseBuild, Topic: "image", Arg: "SCRIPT",
+		Usage: "run the file SCRIPT as root at the end of the image's build; in a project's file it is a path in the project"},
 	{Key: "cache_dir", Kind: Path, Source: InFile | InEnv | InFlag, Use: UseImages, Topic: "image", Arg: "DIR",
 		Usage: "where downloads and pins are kept"},
 	{Key: "print_policy", Values: []string{"text", "json"}, Bare: "text", Source: InFlag, Use: UseRun, Topic: "look first", Arg: "[=json]",

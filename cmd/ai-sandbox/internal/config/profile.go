@@ -59,6 +59,16 @@ func (l Layers) chosen() Item {
 	return by
 }
 
+// ProfileNames are those that can be chosen, sorted.
+func (l Layers) ProfileNames() []string {
+	var names []string
+	for _, p := range slices.Concat(Profiles, l.User.Profiles, l.Project.Profiles) {
+		names = append(names, p.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // profile are a profile's settings in a file.
 func (f File) profile(name string) []Item {
 	for _, p := range f.Profiles {
@@ -72,15 +82,10 @@ func (f File) profile(name string) []Item {
 // checkProfile refuses a profile that is neither built in nor in a file.
 func (l Layers) checkProfile() error {
 	by := l.chosen()
-	var names []string
-	for _, p := range slices.Concat(Profiles, l.User.Profiles, l.Project.Profiles) {
-		names = append(names, p.Name)
-	}
+	names := l.ProfileNames()
 	if by.Value == "" || slices.Contains(names, by.Value) {
 		return nil
 	}
-	slices.Sort(names)
-	names = slices.Compact(names)
 	fix := "choose from " + strings.Join(names, ", ")
 	if near := Near(by.Value, names); near != "" {
 		fix = fmt.Sprintf("did you mean %s? there are %s", near, strings.Join(names, ", "))

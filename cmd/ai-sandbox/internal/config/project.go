@@ -38,22 +38,22 @@ func ReadProject(project string, dev, ino uint64) (File, error) {
 	case err != nil:
 		return File{}, err
 	}
-	return ParseProject(ProjectFile, data)
+	f, err := ParseProject(ProjectFile, data)
+	if err == nil {
+		err = f.readScripts(project, dev, ino)
+	}
+	return f, err
 }
 
 func readBeneath(project string, dev, ino uint64) ([]byte, error) {
 	bad := func(name, text string) error {
 		return &Error{Origin: filepath.Join(project, name), Text: text, Fix: "look at what made it, and put it right"}
 	}
-	var st unix.Stat_t
-	root, err := unix.Open(project, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	root, err := openRoot(project, dev, ino)
 	if err != nil {
-		return nil, fmt.Errorf("open the project directory: %w", err)
+		return nil, err
 	}
 	defer func() { _ = unix.Close(root) }()
-	if err := unix.Fstat(root, &st); err != nil || st.Dev != dev || st.Ino != ino {
-		return nil, &Error{Origin: project, Text: "the project directory has changed meanwhile", Fix: "start again"}
-	}
 	dir, err := openat(root, projectDir, unix.O_PATH|unix.O_DIRECTORY)
 	switch {
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
@@ -74,6 +74,7 @@ func readBeneath(project string, dev, ino uint64) ([]byte, error) {
 	}
 	f := os.NewFile(uintptr(fd), ProjectFile)
 	defer func() { _ = f.Close() }()
+	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, bad(ProjectFile, "the project's configuration is not a regular file")
 	}
@@ -87,6 +88,20 @@ func readBeneath(project string, dev, ino uint64) ([]byte, error) {
 	return data, nil
 }
 
+// openRoot opens the project, which has to be the directory with that device and inode.
+func openRoot(project string, dev, ino uint64) (int, error) {
+	root, err := unix.Open(project, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open the project directory: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(root, &st); err != nil || st.Dev != dev || st.Ino != ino {
+		_ = unix.Close(root)
+		return -1, &Error{Origin: project, Text: "the project directory has changed meanwhile", Fix: "start again"}
+	}
+	return root, nil
+}
+
 // openat opens one name in a directory, and no link.
 func openat(dir int, name string, flags int) (int, error) {
 	for {
@@ -98,9 +113,10 @@ func openat(dir int, name string, flags int) (int, error) {
 }
 
 // A Line is one line of a file's canonical form. Profile is the one that it
-// stands in, or begins: then the Item is zero.
+// stands in, or begins: then the Item is zero. A line of a script has none either.
 type Line struct {
 	Profile, Text string
+	Script        bool
 	Item
 }
 
@@ -110,7 +126,7 @@ func (f File) Lines() []Line {
 	var out []Line
 	add := func(profile string, items []Item) {
 		for _, it := range items {
-			out = append(out, Line{profile, strings.TrimSuffix(it.Key+" = "+it.Value, " "), it})
+			out = append(out, Line{Profile: profile, Text: strings.TrimSuffix(it.Key+" = "+it.Value, " "), Item: it})
 		}
 	}
 	add("", f.Items)

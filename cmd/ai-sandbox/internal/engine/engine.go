@@ -40,7 +40,7 @@ func New(start time.Time) cli.Engine {
 	return cli.Engine{
 		Image: e.image, Ruleset: ruleset, DryRun: dryRun, GateNet: e.gateNet,
 		Run: e.run, Refused: e.refused, Build: e.build, Update: e.update, Inspect: e.inspect, Clean: e.clean,
-		ImageSave: e.imageSave, ImageLoad: e.imageLoad,
+		ImageSave: e.imageSave, ImageLoad: e.imageLoad, Images: e.images, CleanImages: e.cleanImages,
 		GateUp: e.gateUp, GateDown: e.gateDown, GateList: e.gateList, Doctor: e.doctor,
 		Sessions: sessions, Logs: logs, Stop: stop, Remove: removeSession,
 		Detach: detached, NewSandbox: e.newSandbox, WaitReady: waitReady, WaitExit: waitExit, Exec: execIn, Down: down,
@@ -66,6 +66,7 @@ func request(r cli.ImageRequest) (imagebuild.Request, error) {
 		Base: r.Base, NodeVersion: r.NodeVersion, NodeMirror: r.NodeMirror, CA: r.CA,
 		EntrypointSHA256: sum, Entrypoint: embedded.Entrypoint, Arch: runtime.GOARCH, CacheDir: r.CacheDir, StateDir: r.StateDir,
 		TTLDays: r.BaseTTL, KeepPin: r.KeepBase, NoPull: r.NoPull, Demands: demands,
+		Harnesses: r.Harnesses, Apt: r.Apt, Setup: r.Setup.Text,
 	}, nil
 }
 
@@ -84,8 +85,8 @@ func (e *engine) image(r cli.ImageRequest) (cli.ImagePlan, error) {
 	e.deciding += time.Since(start)
 	if errors.Is(err, imagebuild.ErrUnresolved) {
 		return cli.ImagePlan{
-			Image: policy.Image{Ref: "localhost/ai-sandbox:<tag>", GateRef: "localhost/ai-sandbox-gate:<tag>",
-				BaseRef: p.BaseRef.String(), BaseDigest: string(p.BaseDigest)},
+			Image: added(policy.Image{Ref: "localhost/ai-sandbox:<tag>", GateRef: "localhost/ai-sandbox-gate:<tag>",
+				BaseRef: p.BaseRef.String(), BaseDigest: string(p.BaseDigest)}, p, r),
 			Containerfile: "# " + err.Error() + "\n",
 		}, nil
 	}
@@ -93,14 +94,26 @@ func (e *engine) image(r cli.ImageRequest) (cli.ImagePlan, error) {
 		return cli.ImagePlan{}, err
 	}
 	e.plan = &p
-	return cli.ImagePlan{Image: planned(p), Containerfile: p.Sandbox.Containerfile}, nil
+	return cli.ImagePlan{Image: planned(p, r), Containerfile: p.Sandbox.Containerfile}, nil
 }
 
-func planned(p imagebuild.Plan) policy.Image {
-	return policy.Image{
+func planned(p imagebuild.Plan, r cli.ImageRequest) policy.Image {
+	return added(policy.Image{
 		Ref: p.Sandbox.Ref, RecordedID: p.Sandbox.ID, GateRef: p.Gate.Ref, GateID: p.Gate.ID,
 		BaseRef: p.BaseRef.String(), BaseDigest: string(p.BaseDigest),
+	}, p, r)
+}
+
+// added puts in what is in the sandbox's image by the user's wish.
+func added(i policy.Image, p imagebuild.Plan, r cli.ImageRequest) policy.Image {
+	for _, h := range p.Harnesses {
+		i.Harnesses = append(i.Harnesses, policy.Harness{Name: h.Name, Version: h.Version})
 	}
+	i.Apt = r.Apt
+	if r.Setup.Text != nil {
+		i.Setup = &policy.Setup{Path: r.Setup.Path, SHA256: image.SetupSHA256(r.Setup.Text)}
+	}
+	return i
 }
 
 // say prints lines for people. What is in them may come from a registry, a gate's
@@ -336,7 +349,7 @@ func (e *engine) runSession(ctx context.Context, r cli.RunRequest, signals <-cha
 		if err != nil {
 			return fail(err)
 		}
-		im := planned(plan)
+		im := planned(plan, r.Image)
 		if p := r.Policy.Image; p.GateRef == "" {
 			im.GateRef, im.GateID = "", ""
 		}

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -42,11 +44,12 @@ type archived struct {
 	Version int        `json:"version"` // 1
 	Arch    string     `json:"arch"`    // a GOARCH
 	Base    baseRecord `json:"base"`
-	// Packages, Node, Sum and Lock are there where the recipe has them from a record.
-	Packages *packagesRecord `json:"packages,omitempty"`
-	Node     *nodeRecord     `json:"node,omitempty"`
-	Sum      *sumRecord      `json:"sum,omitempty"`
-	Lock     *lockRecord     `json:"lock,omitempty"`
+	// Packages, Node, Sum and Locks are there where the recipe has them from a record;
+	// those are by the harnesses' names.
+	Packages *packagesRecord       `json:"packages,omitempty"`
+	Node     *nodeRecord           `json:"node,omitempty"`
+	Sum      *sumRecord            `json:"sum,omitempty"`
+	Locks    map[string]lockRecord `json:"locks,omitempty"`
 }
 
 // Save writes the images of a plan into an archive, and the base of its pin as fetch
@@ -139,11 +142,18 @@ func (r Request) archived(in inputs) (archived, error) {
 			return a, err
 		}
 	}
-	if in.lock != nil {
-		a.Lock = &lockRecord{}
-		if _, err := readRecord(r.lockFile(), a.Lock); err != nil {
+	for _, name := range r.harnesses() {
+		if in.locks[name] == nil {
+			continue
+		}
+		var rec lockRecord
+		if _, err := readRecord(r.lockFile(name), &rec); err != nil {
 			return a, err
 		}
+		if a.Locks == nil {
+			a.Locks = map[string]lockRecord{}
+		}
+		a.Locks[name] = rec
 	}
 	return a, nil
 }
@@ -203,14 +213,20 @@ func (r Request) inputsOf(a archived, now time.Time) (inputs, error) {
 		}
 		in.node.SHA256 = a.Sum.SHA256
 	}
-	if a.Lock != nil {
-		if in.lock, err = image.ParseLock([]byte(a.Lock.Package), []byte(a.Lock.Packages)); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(a.Locks)) {
+		if !slices.Contains(r.harnesses(), name) {
+			return in, fmt.Errorf("it has %+.40q, which is not in harness_packages here: set that as where it was made", name)
+		}
+		rec := a.Locks[name]
+		lock, err := image.ParseLock(name, []byte(rec.Package), []byte(rec.Packages))
+		if err != nil {
 			return in, err
 		}
-		l := lockRecord{Version: in.lock.Version, Node: in.lock.Node, Package: string(in.lock.Package), Packages: string(in.lock.Packages)}
-		if l.sum() != a.Lock.Sum || l.sum() != a.Lock.sum() || !image.Older(image.HarnessVersion, l.Version) {
-			return in, fmt.Errorf("its lock file of %s is not as npm and ai-sandbox made it", image.HarnessName)
+		l := lockRecord{Version: lock.Version, Node: lock.Node, Package: string(lock.Package), Packages: string(lock.Packages)}
+		if l.sum() != rec.Sum || l.sum() != rec.sum() || !image.Older(image.HarnessVersion(name), l.Version) {
+			return in, fmt.Errorf("its lock file of %s is not as npm and ai-sandbox made it", name)
 		}
+		in = in.with(name, lock)
 	}
 	return in, nil
 }
@@ -226,8 +242,8 @@ func (a archived) dates() []time.Time {
 	if a.Sum != nil {
 		out = append(out, a.Sum.Seen)
 	}
-	if a.Lock != nil {
-		out = append(out, a.Lock.Seen)
+	for _, l := range a.Locks {
+		out = append(out, l.Seen)
 	}
 	return out
 }
@@ -250,8 +266,10 @@ func (r Request) newer(here, there inputs) error {
 	if here.node.Version == there.node.Version && here.node.SHA256 != "" && here.node.SHA256 != there.node.SHA256 {
 		return fmt.Errorf("the checksum of node %s is another one here than in the archive: find out which is right; that of here is in %s", here.node.Version, r.sumFile(here.node))
 	}
-	if image.Older(version(there), version(here)) {
-		return fmt.Errorf("%s is at %s here, and at %s in the archive: %s%s", image.HarnessName, version(here), version(there), keep, r.lockFile())
+	for _, name := range r.harnesses() {
+		if is, was := here.version(name), there.version(name); image.Older(was, is) {
+			return fmt.Errorf("%s is at %s here, and at %s in the archive: %s%s", name, is, was, keep, r.lockFile(name))
+		}
 	}
 	return nil
 }
@@ -391,7 +409,7 @@ func (r Request) look(ctx context.Context, from io.ReaderAt, size int64, decompr
 		}
 		for k, v := range img.Labels {
 			if found.Labels[k] != v {
-				return l, fmt.Errorf("its %s image is not the one that is built here of the same pins (%s is %+.80q there, and %+.80q here): use the same ai-sandbox, base, node_version and ca_file as where it was made",
+				return l, fmt.Errorf("its %s image is not the one that is built here of the same pins (%s is %+.80q there, and %+.80q here): use the same ai-sandbox, base, node_version, ca_file, harness_packages, apt and setup as where it was made",
 					img.Kind, k, found.Labels[k], v)
 			}
 		}
@@ -508,17 +526,21 @@ func (r Request) adopt(ctx context.Context, b Archiver, o Options, l looked, img
 // remember writes the records of an archive that are not here yet, the pin last.
 func (r Request) remember(here inputs, l looked, undo *[]func() error) error {
 	in := l.plan.in
-	records := []struct {
+	type record struct {
 		path string
 		v    any
 		is   bool
-	}{
+	}
+	var records []record
+	for name, l := range l.rec.Locks {
+		records = append(records, record{r.lockFile(name), l, here.version(name) != in.version(name)})
+	}
+	records = append(records, []record{
 		{r.sumFile(in.node), l.rec.Sum, l.rec.Sum != nil && here.node != in.node},
 		{r.nodeFile(), l.rec.Node, l.rec.Node != nil && here.node.Version != in.node.Version},
-		{r.lockFile(), l.rec.Lock, l.rec.Lock != nil && version(here) != version(in)},
 		{r.baseFile(in.base, ".packages.json"), l.rec.Packages, l.rec.Packages != nil},
 		{r.baseFile(in.base, ".json"), in.pin, in.base.Digest == "" || in.pin.Checked != ""},
-	}
+	}...)
 	for _, rec := range records {
 		if !rec.is {
 			continue

@@ -222,7 +222,7 @@ func TestArchive(t *testing.T) {
 			if err := writeRecord(w.req.baseFile(in.base, ".packages.json"), asked); err != nil {
 				t.Fatal(err)
 			}
-			if err := w.req.recordLock(newerLock(t), time.Now()); err != nil {
+			if err := w.req.recordLock("pi", newerLock(t), time.Now()); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -377,7 +377,7 @@ func TestArchiveRefused(t *testing.T) {
 		}), nil, "is not the one that is built here of the same pins"},
 		"a lock that was not made so": {rerecord(t, data, func(a *archived) {
 			l := newerLock(t)
-			a.Lock = &lockRecord{Version: l.Version, Node: l.Node, Package: string(l.Package), Packages: strings.ReplaceAll(string(l.Packages), "sha512-", "sha512-AA")}
+			a.Locks = map[string]lockRecord{"pi": {Version: l.Version, Node: l.Node, Package: string(l.Package), Packages: strings.ReplaceAll(string(l.Packages), "sha512-", "sha512-AA")}}
 		}), nil, "lock file"},
 		"another entrypoint": {data, func(w *world) { w.req.EntrypointSHA256 = sumOfBytes("another") }, "use the same ai-sandbox"},
 		"another machine":    {data, func(w *world) { w.req.Arch = "arm64" }, "amd64"},
@@ -504,7 +504,7 @@ func TestArchiveOlder(t *testing.T) {
 		"packages of another base": {func(w *world) error {
 			return errors.Join(pin(digestB, day)(w), writeRecord(w.req.baseFile(ref, ".packages.json"), packagesRecord{ref.String(), digestB, time.Now()}))
 		}, ""},
-		"a newer harness": {func(w *world) error { return w.req.recordLock(newerLock(t), time.Now()) }, "nothing is loaded"},
+		"a newer harness": {func(w *world) error { return w.req.recordLock("pi", newerLock(t), time.Now()) }, "nothing is loaded"},
 		"a pin that is damaged": {func(w *world) error {
 			return writeRecord(w.req.baseFile(ref, ".json"), map[string]int{"x": 1})
 		}, "is damaged"},
@@ -573,7 +573,7 @@ func TestSaveUnpinned(t *testing.T) {
 func newerLock(t *testing.T) *image.Lock {
 	t.Helper()
 	const module = "@earendil-works/pi-coding-agent"
-	l, err := image.ParseLock([]byte(`{"dependencies":{"`+module+`":"99.0.0"}}`),
+	l, err := image.ParseLock("pi", []byte(`{"dependencies":{"`+module+`":"99.0.0"}}`),
 		[]byte(`{"packages":{"":{},"node_modules/`+module+`":{"version":"99.0.0","integrity":"sha512-abc","engines":{"node":">=22.0.0"}}}}`))
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@
 //	<cache>/node/newest.json what update found to be the newest Node
 //	<cache>/node/*.json      the checksum of each Node release that is not the recipe's own
 //	<cache>/node/*.tar.xz    Node tarballs
-//	<cache>/harness/*.json   the lock file that update made of the newest harness
+//	<cache>/harness/*.json   the lock file that update made of each newest harness
 //	<cache>/build/           locks, and build contexts while they are in use
 //	<state>/images/*.json    the image that was built for each recipe
 //	<state>/images/*.log     the output of its last build
@@ -47,6 +47,11 @@ type Request struct {
 	NodeVersion, NodeMirror string
 	// CA is the user's own, or nil.
 	CA image.CA
+	// Harnesses are the set of the sandbox's image, nil for image.DefaultHarnesses.
+	// Apt (see image.Packages) and Setup are what the user adds to it, or nil.
+	Harnesses []string
+	Apt       []string
+	Setup     []byte
 	// EntrypointSHA256 is the checksum of the entrypoint program, and
 	// Entrypoint reads the program; it is called when an image is built.
 	EntrypointSHA256 string
@@ -75,10 +80,15 @@ type Plan struct {
 	Pinned  time.Time
 	Sandbox Image
 	Gate    Image
+	// Harnesses are those in the sandbox's image, with their versions.
+	Harnesses []Harness
 	// Due: the registry has to be asked before this may be stood on.
 	Due bool
 	in  inputs
 }
+
+// A Harness is an agent program at a version.
+type Harness struct{ Name, Version string }
 
 // An Image is one image: what it is made from, and the image that this machine
 // made from it.
@@ -158,6 +168,9 @@ func (r Request) Plan() (Plan, error) {
 func (r Request) plan(in inputs) (Plan, error) {
 	p := Plan{BaseRef: in.base, BaseDigest: in.pin.Digest, Pinned: in.pin.Resolved, in: in}
 	p.Due = r.due(in, time.Now())
+	for _, name := range r.harnesses() {
+		p.Harnesses = append(p.Harnesses, Harness{name, in.version(name)})
+	}
 	if in.node.SHA256 == "" {
 		return p, fmt.Errorf("the checksum of node %s is %w", in.node.Version, ErrUnresolved)
 	}
@@ -167,7 +180,7 @@ func (r Request) plan(in inputs) (Plan, error) {
 	var errs [2]error
 	wg.Go(func() {
 		p.Sandbox, errs[0] = r.planImage(image.Recipe{Kind: image.KindSandbox, Base: on, Node: in.node, EntrypointSHA256: r.EntrypointSHA256, CA: r.CA,
-			Packages: in.packages, Lock: in.lock})
+			Packages: in.packages, Harnesses: r.harnesses(), Locks: in.locks, Apt: r.Apt, Setup: r.Setup})
 	})
 	wg.Go(func() {
 		p.Gate, errs[1] = r.planImage(image.Recipe{Kind: image.KindGate, Base: on, EntrypointSHA256: r.EntrypointSHA256, CA: r.CA, Packages: in.packages})

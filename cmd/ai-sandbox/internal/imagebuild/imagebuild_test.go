@@ -578,7 +578,7 @@ func TestContextOnDisk(t *testing.T) {
 	w.ensure(t)
 	for name, mode := range map[string]string{
 		".": "drwx------", "harness": "drwxr-xr-x", "aisb-entrypoint": "-rwxr-xr-x", "node.tar.xz": "-rw-r--r--", "hosts": "-rw-r--r--",
-		"harness/package-lock.json": "-rw-r--r--",
+		"harness/pi/package-lock.json": "-rw-r--r--", "harness/pi": "drwxr-xr-x",
 	} {
 		if seen[name] != mode {
 			t.Errorf("%s is %q, not %q", name, seen[name], mode)

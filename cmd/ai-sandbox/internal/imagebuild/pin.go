@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -38,7 +40,34 @@ type inputs struct {
 	demandsErr error
 	packages   string
 	node       image.Node // its checksum may not be known
-	lock       *image.Lock
+	// locks are the harnesses at another version than the recipe's own.
+	locks map[string]*image.Lock
+}
+
+// version is that of a harness.
+func (in inputs) version(harness string) string {
+	if l := in.locks[harness]; l != nil {
+		return l.Version
+	}
+	return image.HarnessVersion(harness)
+}
+
+// with is the inputs with another lock file, or without one.
+func (in inputs) with(harness string, l *image.Lock) inputs {
+	in.locks = maps.Clone(in.locks)
+	if in.locks == nil {
+		in.locks = map[string]*image.Lock{}
+	}
+	in.locks[harness] = l
+	return in
+}
+
+// harnesses is the set of the sandbox's image.
+func (r Request) harnesses() []string {
+	if r.Harnesses == nil {
+		return strings.Split(image.DefaultHarnesses, ",")
+	}
+	return r.Harnesses
 }
 
 func (a baseRecord) same(b baseRecord) bool {
@@ -76,8 +105,14 @@ func (r Request) inputs() (inputs, error) {
 	if in.node, err = r.node(version); err != nil {
 		return inputs{}, err
 	}
-	if in.lock, err = r.recordedLock(); err != nil {
-		return inputs{}, err
+	for _, name := range r.harnesses() {
+		l, err := r.recordedLock(name)
+		if err != nil {
+			return inputs{}, err
+		}
+		if l != nil {
+			in = in.with(name, l)
+		}
 	}
 	return in, nil
 }

@@ -43,7 +43,7 @@ type nodeRecord struct {
 	Seen    time.Time `json:"seen"`
 }
 
-// A lockRecord is the newest harness with its lock file, as its registry had it.
+// A lockRecord is the newest version of a harness with its lock file, as its registry had it.
 type lockRecord struct {
 	Version  string        `json:"version"`
 	Node     string        `json:"node"`
@@ -124,14 +124,14 @@ func (r Request) recordedNode() (string, error) {
 
 func (r Request) nodeFile() string { return filepath.Join(r.CacheDir, "node", "newest.json") }
 
-// recordedLock is the newest harness that Update found, or nil.
-func (r Request) recordedLock() (*image.Lock, error) {
+// recordedLock is the newest version of a harness that Update found, or nil.
+func (r Request) recordedLock(harness string) (*image.Lock, error) {
 	var rec lockRecord
-	path := r.lockFile()
+	path := r.lockFile(harness)
 	if ok, err := readRecord(path, &rec); err != nil || !ok {
 		return nil, err
 	}
-	if !image.Older(image.HarnessVersion, rec.Version) {
+	if !image.Older(image.HarnessVersion(harness), rec.Version) {
 		return nil, nil // ai-sandbox itself has moved on
 	}
 	// It was parsed when it was written; to do so at each start would cost some
@@ -142,14 +142,14 @@ func (r Request) recordedLock() (*image.Lock, error) {
 	return &image.Lock{Version: rec.Version, Node: rec.Node, Package: []byte(rec.Package), Packages: []byte(rec.Packages)}, nil
 }
 
-func (r Request) lockFile() string {
-	return filepath.Join(r.CacheDir, "harness", image.HarnessName+".json")
+func (r Request) lockFile(harness string) string {
+	return filepath.Join(r.CacheDir, "harness", harness+".json")
 }
 
-func (r Request) recordLock(l *image.Lock, now time.Time) error {
+func (r Request) recordLock(harness string, l *image.Lock, now time.Time) error {
 	rec := lockRecord{Version: l.Version, Node: l.Node, Package: string(l.Package), Packages: string(l.Packages), Seen: now.UTC()}
 	rec.Sum = rec.sum()
-	return writeRecord(r.lockFile(), rec)
+	return writeRecord(r.lockFile(harness), rec)
 }
 
 func (l lockRecord) sum() digest.Digest {

@@ -34,7 +34,7 @@ type ImageID struct {
 
 func (o *Outcome) note(format string, a ...any) { o.Notes = append(o.Notes, fmt.Sprintf(format, a...)) }
 
-// Update asks for the newest base, Node and harness, and for every Debian package
+// Update asks for the newest base, Node and harnesses, and for every Debian package
 // anew, and builds. Nothing of it is remembered before there are images of it.
 func (r Request) Update(ctx context.Context, b Builder, o Options) (Outcome, error) {
 	out := newOutcome()
@@ -78,7 +78,7 @@ func (r Request) Update(ctx context.Context, b Builder, o Options) (Outcome, err
 	if there, err := exists(ctx, b, old.Sandbox.ID); err != nil {
 		return out, err
 	} else if there {
-		if looked, err = true, r.newestLock(ctx, b, old.Sandbox.ID, &next, &out); err != nil {
+		if looked, err = true, r.newestLocks(ctx, b, old.Sandbox.ID, &next, &out); err != nil {
 			return out, err
 		}
 	}
@@ -87,7 +87,7 @@ func (r Request) Update(ctx context.Context, b Builder, o Options) (Outcome, err
 		return out, err
 	}
 	if !looked {
-		if err := r.newestLock(ctx, b, p.Sandbox.ID, &next, &out); err != nil {
+		if err := r.newestLocks(ctx, b, p.Sandbox.ID, &next, &out); err != nil {
 			return out, err
 		}
 		if p, err = r.build(ctx, b, o, next); err != nil {
@@ -105,8 +105,10 @@ func (r Request) Update(ctx context.Context, b Builder, o Options) (Outcome, err
 		// What is there is what was built: it stays, and so does its hash.
 		return out, errors.Join(err, r.drop(ctx, b, p.Sandbox), r.drop(ctx, b, p.Gate))
 	}
-	if next.lock != nil {
-		err = errors.Join(err, r.recordLock(next.lock, time.Now()))
+	for name, l := range next.locks {
+		if l != nil && l != in.locks[name] {
+			err = errors.Join(err, r.recordLock(name, l, time.Now()))
+		}
 	}
 	out.Images = map[image.Kind]ImageID{
 		image.KindSandbox: {p.Sandbox.Ref, p.Sandbox.ID}, image.KindGate: {p.Gate.Ref, p.Gate.ID},
@@ -116,7 +118,7 @@ func (r Request) Update(ctx context.Context, b Builder, o Options) (Outcome, err
 
 // compare lists what differs between two plans and their images.
 func (r Request) compare(in, next inputs, old, now Plan, out *Outcome) error {
-	out.Changes = append(out.Changes, recipeChanges(in, next)...)
+	out.Changes = append(out.Changes, r.recipeChanges(in, next)...)
 	for _, img := range [][2]Image{{old.Sandbox, now.Sandbox}, {old.Gate, now.Gate}} {
 		kind := img[1].Kind
 		before, err := r.packages(img[0].ID)
@@ -177,8 +179,10 @@ func (r Request) Check(ctx context.Context, b Builder, o Options) (Outcome, erro
 			continue
 		}
 		if img.kind == image.KindSandbox {
-			if err := r.newestVersion(ctx, b, img.ID, &next, &out); err != nil {
-				return out, err
+			for _, name := range r.harnesses() {
+				if next, err = r.newestVersion(ctx, b, img.ID, name, next); err != nil {
+					return out, err
+				}
 			}
 		}
 		text, err := b.RunScript(ctx, img.ID, image.UpgradesScript)
@@ -187,7 +191,7 @@ func (r Request) Check(ctx context.Context, b Builder, o Options) (Outcome, erro
 		}
 		out.Changes = append(out.Changes, image.ParseUpgrades(img.kind, text)...)
 	}
-	out.Changes = append(out.Changes, recipeChanges(in, next)...)
+	out.Changes = append(out.Changes, r.recipeChanges(in, next)...)
 	out.sort()
 	return out, nil
 }
@@ -240,60 +244,49 @@ func (r Request) today(ctx context.Context, b Builder, o Options, in inputs, out
 	return next, node, err
 }
 
-// newestLock puts a newer harness into the inputs, if there is one.
-func (r Request) newestLock(ctx context.Context, b Builder, id string, next *inputs, out *Outcome) error {
-	at := version(*next)
-	if err := r.newestVersion(ctx, b, id, next, out); err != nil || version(*next) == at {
-		return err
-	}
-	text, err := b.RunScript(ctx, id, image.LockScript)
-	if err != nil {
-		return fmt.Errorf("ask for the packages of %s: %w", image.HarnessName, err)
-	}
-	l, err := image.ReadLock(text)
-	if err != nil {
-		return err
-	}
-	if image.Older(next.node.Version, l.Node) {
-		out.note("%s stays at %s: %s needs node %s", image.HarnessName, at, l.Version, l.Node)
-		l = nil
-		if at != image.HarnessVersion {
-			if l, err = r.recordedLock(); err != nil {
-				return err
-			}
+// newestLocks puts newer harnesses into the inputs, where there are any.
+func (r Request) newestLocks(ctx context.Context, b Builder, id string, next *inputs, out *Outcome) error {
+	for _, name := range r.harnesses() {
+		found, err := r.newestVersion(ctx, b, id, name, *next)
+		if err != nil {
+			return err
 		}
+		if found.version(name) == next.version(name) {
+			continue
+		}
+		text, err := b.RunScript(ctx, id, image.LockScript(name))
+		if err != nil {
+			return fmt.Errorf("ask for the packages of %s: %w", name, err)
+		}
+		l, err := image.ReadLock(name, text)
+		if err != nil {
+			return err
+		}
+		if image.Older(next.node.Version, l.Node) {
+			out.note("%s stays at %s: %s needs node %s", name, next.version(name), l.Version, l.Node)
+			continue
+		}
+		*next = next.with(name, l)
 	}
-	next.lock = l
 	return nil
 }
 
-// newestVersion puts the harness's newest version into the inputs, without its lock
+// newestVersion puts a harness's newest version into the inputs, without its lock
 // file.
-func (r Request) newestVersion(ctx context.Context, b Builder, id string, next *inputs, out *Outcome) error {
-	text, err := b.RunScript(ctx, id, image.HarnessScript)
+func (r Request) newestVersion(ctx context.Context, b Builder, id, name string, next inputs) (inputs, error) {
+	text, err := b.RunScript(ctx, id, image.NewestScript(name))
 	if err != nil {
-		return fmt.Errorf("ask for the newest %s: %w", image.HarnessName, err)
+		return next, fmt.Errorf("ask for the newest %s: %w", name, err)
 	}
-	v, err := image.ReadVersion(text)
-	if err != nil {
-		return err
+	v, err := image.ReadVersion(name, text)
+	if err != nil || !image.Older(next.version(name), v) {
+		return next, err
 	}
-	if image.Older(version(*next), v) {
-		next.lock = &image.Lock{Version: v}
-	}
-	return nil
-}
-
-// version is the harness's.
-func version(in inputs) string {
-	if in.lock != nil {
-		return in.lock.Version
-	}
-	return image.HarnessVersion
+	return next.with(name, &image.Lock{Version: v}), nil
 }
 
 // recipeChanges are those that a recipe names.
-func recipeChanges(a, b inputs) []image.Change {
+func (r Request) recipeChanges(a, b inputs) []image.Change {
 	var out []image.Change
 	add := func(kind, name, from, to string) {
 		if from != to {
@@ -302,7 +295,9 @@ func recipeChanges(a, b inputs) []image.Change {
 	}
 	add("base", a.base.String(), string(a.pin.Digest), string(b.pin.Digest))
 	add("node", "node", a.node.Version, b.node.Version)
-	add("harness", image.HarnessName, version(a), version(b))
+	for _, name := range r.harnesses() {
+		add("harness", name, a.version(name), b.version(name))
+	}
 	return out
 }
 

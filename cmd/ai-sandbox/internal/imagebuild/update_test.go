@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -17,11 +18,11 @@ import (
 	"ai-sandbox/image"
 )
 
-// harnessAt makes the scripts answer with a version of the harness, which needs a
+// harnessAt makes the scripts answer with a version of a harness, which needs a
 // version of Node.
-func (w *world) harnessAt(t *testing.T, version, node string) {
+func (w *world) harnessAt(t *testing.T, harness, version, node string) {
 	t.Helper()
-	const module = "@earendil-works/pi-coding-agent"
+	module := image.HarnessModule(harness)
 	marshal := func(v any) string {
 		b, err := json.Marshal(v)
 		if err != nil {
@@ -30,8 +31,8 @@ func (w *world) harnessAt(t *testing.T, version, node string) {
 		return string(b)
 	}
 	deps := map[string]any{module: version}
-	w.builder.scripts[image.HarnessScript] = version + "\n"
-	w.builder.scripts[image.LockScript] = marshal([]string{
+	w.builder.scripts[image.NewestScript(harness)] = version + "\n"
+	w.builder.scripts[image.LockScript(harness)] = marshal([]string{
 		marshal(map[string]any{"dependencies": deps}),
 		marshal(map[string]any{"packages": map[string]any{
 			"": map[string]any{"dependencies": deps},
@@ -45,7 +46,7 @@ func newUpdateWorld(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
 	w.builder.scripts = map[string]string{image.UpgradesScript: "Reading package lists...\n"}
-	w.harnessAt(t, image.HarnessVersion, "22.19.0")
+	w.harnessAt(t, "pi", image.HarnessVersion("pi"), "22.19.0")
 	return w
 }
 
@@ -166,8 +167,8 @@ func TestUpdateBase(t *testing.T) {
 func TestUpdateHarness(t *testing.T) {
 	w := newUpdateWorld(t)
 	w.ensure(t)
-	w.harnessAt(t, "1.7.0", "22.19.0")
-	want := image.Change{Kind: "harness", Name: "pi", From: image.HarnessVersion, To: "1.7.0"}
+	w.harnessAt(t, "pi", "1.7.0", "22.19.0")
+	want := image.Change{Kind: "harness", Name: "pi", From: image.HarnessVersion("pi"), To: "1.7.0"}
 	if out := w.check(t); len(out.Changes) != 1 || out.Changes[0] != want {
 		t.Errorf("a check says %+v", out.Changes)
 	}
@@ -175,15 +176,15 @@ func TestUpdateHarness(t *testing.T) {
 		t.Errorf("an update says %+v", out.Changes)
 	}
 	p := w.ensure(t)
-	if p.Sandbox.Labels["aisb.harness.pi"] != "1.7.0" || !strings.Contains(string(p.Sandbox.Files["harness/package.json"].Data), "1.7.0") {
+	if p.Sandbox.Labels["aisb.harness.pi"] != "1.7.0" || !strings.Contains(string(p.Sandbox.Files["harness/pi/package.json"].Data), "1.7.0") {
 		t.Errorf("runs stand on %v", p.Sandbox.Labels)
 	}
 	// An older one, and one that this Node does not run, change nothing.
-	w.harnessAt(t, "1.0.0", "22.19.0")
+	w.harnessAt(t, "pi", "1.0.0", "22.19.0")
 	if out := w.update(t); len(out.Changes) != 0 {
 		t.Errorf("an older harness: %+v", out)
 	}
-	w.harnessAt(t, "1.8.0", "99.0.0")
+	w.harnessAt(t, "pi", "1.8.0", "99.0.0")
 	if out := w.update(t); len(out.Changes) != 0 || len(out.Notes) == 0 || !strings.Contains(strings.Join(out.Notes, "\n"), "needs node 99.0.0") {
 		t.Errorf("a harness for another Node: %+v", out)
 	}
@@ -192,13 +193,78 @@ func TestUpdateHarness(t *testing.T) {
 	}
 	// With nothing built, the first build has the newest.
 	w = newUpdateWorld(t)
-	w.harnessAt(t, "1.7.0", "22.19.0")
+	w.harnessAt(t, "pi", "1.7.0", "22.19.0")
 	if out := w.check(t); len(out.Changes) != 3 || out.Changes[1].Kind != "image" {
 		t.Errorf("a check with nothing built says %+v", out.Changes)
 	}
 	w.update(t)
 	if p := w.ensure(t); p.Sandbox.Labels["aisb.harness.pi"] != "1.7.0" {
 		t.Errorf("runs stand on %v", p.Sandbox.Labels)
+	}
+}
+
+// Each harness of the set is asked for, and no other; what one set has found, the
+// others have, too.
+func TestUpdateHarnessSet(t *testing.T) {
+	w := newUpdateWorld(t)
+	w.req.Harnesses = []string{"pi", "codex"}
+	w.harnessAt(t, "codex", image.HarnessVersion("codex"), "16.0.0")
+	first := w.ensure(t)
+	w.harnessAt(t, "codex", "1.0.0", "16.0.0")
+	want := image.Change{Kind: "harness", Name: "codex", From: image.HarnessVersion("codex"), To: "1.0.0"}
+	if out := w.check(t); len(out.Changes) != 1 || out.Changes[0] != want {
+		t.Errorf("a check says %+v", out.Changes)
+	}
+	if out := w.update(t); len(out.Changes) != 1 || out.Changes[0] != want {
+		t.Errorf("an update says %+v", out.Changes)
+	}
+	p := w.ensure(t)
+	if p.Sandbox.Labels["aisb.harness.codex"] != "1.0.0" || p.Sandbox.Labels["aisb.harness.pi"] != image.HarnessVersion("pi") || p.Sandbox.Ref == first.Sandbox.Ref {
+		t.Errorf("runs stand on %v", p.Sandbox.Labels)
+	}
+	if want := []Harness{{"pi", image.HarnessVersion("pi")}, {"codex", "1.0.0"}}; !reflect.DeepEqual(p.Harnesses, want) {
+		t.Errorf("the plan has %v", p.Harnesses)
+	}
+	builds := len(w.builder.builds)
+	w.req.Harnesses = []string{"codex"}
+	alone := w.ensure(t)
+	if alone.Sandbox.Labels["aisb.harness.codex"] != "1.0.0" || alone.Sandbox.Labels["aisb.harness.pi"] != "" || len(w.builder.builds) != builds+1 {
+		t.Errorf("codex alone stands on %v after %d builds", alone.Sandbox.Labels, len(w.builder.builds)-builds)
+	}
+	// Side by side: neither took the place of the other, and the gate's is the same.
+	w.req.Harnesses = []string{"pi", "codex"}
+	if again := w.ensure(t); again.Sandbox.ID != p.Sandbox.ID || again.Gate.ID != alone.Gate.ID || len(w.builder.builds) != builds+1 {
+		t.Errorf("back at the first set: %s, %s", again.Sandbox.Ref, again.Gate.ID)
+	}
+	// The other set has nothing more to do with codex.
+	w.req.Harnesses = nil
+	delete(w.builder.scripts, image.NewestScript("codex"))
+	if out := w.check(t); len(out.Changes) != 1 || out.Changes[0].Kind != "image" {
+		t.Errorf("a check of pi alone says %+v", out.Changes)
+	}
+}
+
+// What a user adds is in the sandbox's image alone, and in the build's context.
+func TestToolchain(t *testing.T) {
+	w := newWorld(t)
+	plain := w.ensure(t)
+	w.req.Apt, w.req.Setup = []string{"zsh"}, []byte("echo made\n")
+	var script, mode string
+	w.builder.onBuild = func(_ context.Context, b Build) error {
+		data, err := os.ReadFile(filepath.Join(b.Dir, "setup"))
+		script = string(data)
+		info, _ := os.Stat(filepath.Join(b.Dir, "setup"))
+		mode = info.Mode().String()
+		return err
+	}
+	p := w.ensure(t)
+	if script != "echo made\n" || mode != "-rw-r--r--" || p.Gate.ID != plain.Gate.ID || p.Sandbox.ID == plain.Sandbox.ID {
+		t.Errorf("the script was %q (%s); %+v", script, mode, p.Sandbox)
+	}
+	w.builder.onBuild = nil
+	w.req.Setup = []byte("echo other\n")
+	if q := w.ensure(t); q.Sandbox.Ref == p.Sandbox.Ref || q.Gate.ID != plain.Gate.ID {
+		t.Errorf("another script has the image of the first, %s", q.Sandbox.Ref)
 	}
 }
 
@@ -260,5 +326,48 @@ func TestCheckWithoutNetwork(t *testing.T) {
 	delete(w.builder.scripts, image.UpgradesScript)
 	if out, err := w.req.Check(t.Context(), w.builder, w.opt); err == nil {
 		t.Errorf("a check says %+v", out)
+	}
+}
+
+// Only what was built here is removed, with its record, and not its manifest; what was
+// built for another state directory is not known here.
+func TestRemove(t *testing.T) {
+	w := newWorld(t)
+	old := w.ensure(t)
+	w.req.Apt = []string{"zsh"}
+	p := w.ensure(t)
+	found := func(i Image) Found { return Found{ID: i.ID, Labels: i.Labels} }
+	for _, i := range []Image{old.Sandbox, p.Sandbox, p.Gate} {
+		if !w.req.Here(found(i)) {
+			t.Errorf("%s is not known here", i.Ref)
+		}
+	}
+	other := w.req
+	other.StateDir = t.TempDir()
+	if other.Here(found(p.Sandbox)) {
+		t.Error("an image of another state directory is known here")
+	}
+	// Labels are anybody's.
+	for _, f := range []Found{{ID: "x"}, {ID: "x", Labels: map[string]string{image.LabelKind: "sandbox", image.LabelVersion: "../../x"}}, {ID: "x", Labels: p.Sandbox.Labels}} {
+		if w.req.Here(f) {
+			t.Errorf("%v is known here", f)
+		}
+	}
+	if err := w.req.Remove(t.Context(), w.builder, found(old.Sandbox)); err != nil {
+		t.Fatal(err)
+	}
+	left := strings.Join(files(t, w.req.StateDir), " ")
+	if w.builder.images[old.Sandbox.ID] || strings.Contains(left, old.Sandbox.Tag) || !strings.Contains(left, old.Sandbox.ID+".manifest") || !strings.Contains(left, p.Sandbox.Tag+".json") {
+		t.Errorf("what is left: %s", left)
+	}
+	// One that was replaced has no record of its own, and does not take the new one's.
+	w.opt.Rebuild = true
+	again := w.ensure(t)
+	w.builder.images[p.Sandbox.ID] = true
+	if err := w.req.Remove(t.Context(), w.builder, found(p.Sandbox)); err != nil {
+		t.Fatal(err)
+	}
+	if id, err := w.req.recordedImage(again.Sandbox.Built); err != nil || id != again.Sandbox.ID {
+		t.Errorf("the record of what replaced it: %q, %v", id, err)
 	}
 }

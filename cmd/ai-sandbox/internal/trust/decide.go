@@ -16,7 +16,8 @@ type Decision struct {
 	// Trusted: it is what the user has trusted. Known: he has trusted something
 	// in this project, this or another.
 	Trusted, Known bool
-	// Diff is every setting of the file against those that were trusted.
+	// Diff is every setting of the file, and every line of its scripts, against those
+	// that were trusted.
 	Diff []Line
 }
 
@@ -28,7 +29,10 @@ type Line struct {
 	// that is gone, more than with it.
 	Widens bool
 
-	item config.Item // zero where the line begins a profile
+	// Script: it is of a script that the file has run, and no setting.
+	Script bool
+
+	item config.Item // zero where the line begins a profile, or is a script's
 }
 
 // Changed tells whether a line of the diff is new or gone.
@@ -40,7 +44,7 @@ func (l Line) Changed() bool { return l.Op != ' ' }
 // A file that is gone, or has lost a line, is judged against that one: what the
 // user relies on does not go away in silence.
 func Decide(l config.Layers, trusted config.File, known bool) Decision {
-	d := Decision{Known: known, Trusted: known && l.Project.Canonical() == trusted.Canonical()}
+	d := Decision{Known: known, Trusted: known && l.Project.Same(trusted)}
 	wider := l.Wider(config.File{})
 	var lost []config.Item
 	if known {
@@ -58,7 +62,7 @@ func Decide(l config.Layers, trusted config.File, known bool) Decision {
 			lost = append(lost, as.Wider(trusted)...)
 		}
 	}
-	d.Diff = diff(trusted.Lines(), l.Project.Lines())
+	d.Diff = diff(trusted.Reviewed(), l.Project.Reviewed())
 	for i, line := range d.Diff {
 		by := append(slices.Clone(wider), lost...)
 		if line.Op == '-' {
@@ -82,7 +86,7 @@ func diff(old, now []config.Line) []Line {
 	var out []Line
 	add := func(op byte, lines ...config.Line) {
 		for _, l := range lines {
-			out = append(out, Line{Op: op, Text: l.Text, item: l.Item})
+			out = append(out, Line{Op: op, Text: l.Text, Script: l.Script, item: l.Item})
 		}
 	}
 	same := func(a, b config.Line) bool { return a.Profile == b.Profile && a.Text == b.Text }

@@ -17,12 +17,12 @@ func FuzzRecord(f *testing.F) {
 		return string(data)
 	}
 	for _, s := range []string{"allow = a.example.com\n", "", "[profile x]\nnet = none\n", "allow = \nallow = b", "nonsense", "net = none # x\r\n"} {
-		f.Add(text(record{version, project, sum(project, s), s}), s)
+		f.Add(text(record{version, project, sum(project, s, nil), s, nil}), s)
 	}
-	f.Add(text(record{version, "/other", sum("/other", ""), ""}), "allow=x")
+	f.Add(text(record{version, "/other", sum("/other", "", nil), "", nil}), "allow=x")
 	f.Add("{}", "\x00")
 	f.Fuzz(func(t *testing.T, data, settings string) {
-		signed, err := json.Marshal(record{version, project, sum(project, settings), settings})
+		signed, err := json.Marshal(record{version, project, sum(project, settings, nil), settings, nil})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +35,7 @@ func FuzzRecord(f *testing.F) {
 				t.Errorf("%q is believed for another project", data)
 			}
 			canonical := file.Canonical()
-			again, err := json.Marshal(record{version, project, sum(project, canonical), canonical})
+			again, err := json.Marshal(record{version, project, sum(project, canonical, nil), canonical, nil})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -44,7 +44,7 @@ func FuzzRecord(f *testing.F) {
 			}
 		}
 		// A setting more or less, and the sum does not hold.
-		other, err := json.Marshal(record{version, project, sum(project, settings), settings + "allow = evil.example.com\n"})
+		other, err := json.Marshal(record{version, project, sum(project, settings, nil), settings + "allow = evil.example.com\n", nil})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,19 +32,26 @@ func In(state string) Store { return Store{filepath.Join(state, "trust")} }
 type record struct {
 	Version int    `json:"version"`
 	Project string `json:"project"` // resolved
-	// SHA256 is over the project's path and the settings.
+	// SHA256 is over the project's path, the settings and the scripts.
 	SHA256 string `json:"sha256"`
-	// Settings are config.File.Canonical.
-	Settings string `json:"settings"`
+	// Settings are config.File.Canonical, and Scripts the file's.
+	Settings string              `json:"settings"`
+	Scripts  []config.ScriptFile `json:"scripts,omitempty"`
 }
 
 const version = 1
 
-// maxRecord is more than the longest file becomes as JSON.
-const maxRecord = 1 << 20
+// maxRecord is more than the longest file becomes as JSON, with the scripts of some
+// profiles.
+const maxRecord = 8 << 20
 
-func sum(project, settings string) string {
-	h := sha256.Sum256([]byte("ai-sandbox project configuration 1\x00" + project + "\x00" + settings))
+// sum has no two records alike: there is no NUL in any of it.
+func sum(project, settings string, scripts []config.ScriptFile) string {
+	text := "ai-sandbox project configuration 1\x00" + project + "\x00" + settings
+	for _, s := range scripts {
+		text += "\x00" + s.Path + "\x00" + s.Text
+	}
+	h := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(h[:])
 }
 
@@ -58,53 +65,102 @@ func (s Store) path(project string) string {
 // error.
 func (s Store) Load(project string) (file config.File, ok bool, err error) {
 	path := s.path(project)
-	bad := func(why string) (config.File, bool, error) {
-		return config.File{}, false, fmt.Errorf("the record of what is trusted here, %s, %s; remove it, look at the project's file again and trust it", path, why)
-	}
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	p, err := s.read(path, project, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return config.File{}, false, nil
 	}
+	return p.File, err == nil, err
+}
+
+// A Project is one with the file that was trusted in it.
+type Project struct {
+	Path string // resolved
+	config.File
+}
+
+// All are those in which something is trusted, with the settings as if the files had
+// just been read. A damaged record is an error.
+func (s Store) All() ([]Project, error) {
+	names, err := os.ReadDir(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
-		return config.File{}, false, fmt.Errorf("read what is trusted here: %w", err)
+		return nil, fmt.Errorf("read what is trusted: %w", err)
+	}
+	var out []Project
+	for _, n := range names {
+		if filepath.Ext(n.Name()) != ".json" { // one that is being written
+			continue
+		}
+		p, err := s.read(filepath.Join(s.dir, n.Name()), "", config.ProjectFile)
+		if errors.Is(err, fs.ErrNotExist) { // taken back meanwhile
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// read reads a record, which has to be of that project, or of any if that is "". name
+// is what its settings' origins have as their file. The error is fs.ErrNotExist where
+// there is none.
+func (s Store) read(path, project, name string) (Project, error) {
+	bad := func(why string) (Project, error) {
+		return Project{}, fmt.Errorf("the record of what is trusted here, %s, %s; remove it, look at the project's file again and trust it", path, why)
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return Project{}, fmt.Errorf("read what is trusted here: %w", err)
 	}
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil {
-		return config.File{}, false, fmt.Errorf("read what is trusted here: %w", err)
+		return Project{}, fmt.Errorf("read what is trusted here: %w", err)
 	}
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o022 != 0 || !ours(info) {
 		return bad("is not a file that this user alone can write")
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxRecord))
 	if err != nil {
-		return config.File{}, false, fmt.Errorf("read what is trusted here: %w", err)
+		return Project{}, fmt.Errorf("read what is trusted here: %w", err)
 	}
-	if file, err = parse(path, project, data); err != nil {
+	p, err := parse(name, project, data)
+	switch {
+	case err != nil:
 		return bad(err.Error())
+	case s.path(p.Path) != path:
+		return bad("is another project's")
 	}
-	return file, true, nil
+	return p, nil
 }
 
-// parse reads the record of a project, which lies at a path.
-func parse(path, project string, data []byte) (config.File, error) {
+// parse reads the record of a project, or of any where that is "".
+func parse(name, project string, data []byte) (Project, error) {
 	var r record
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&r); err != nil || r.Version != version || r.Project != project || r.SHA256 != sum(project, r.Settings) {
-		return config.File{}, errors.New("is damaged")
+	if err := dec.Decode(&r); err != nil || r.Version != version || project != "" && r.Project != project || r.SHA256 != sum(r.Project, r.Settings, r.Scripts) {
+		return Project{}, errors.New("is damaged")
 	}
-	file, err := config.ParseProject(path, []byte(r.Settings))
+	file, err := config.ParseProject(name, []byte(r.Settings))
 	if err != nil {
-		return config.File{}, errors.New("holds what this version does not know")
+		return Project{}, errors.New("holds what this version does not know")
 	}
-	return file, nil
+	file.Scripts = r.Scripts
+	return Project{r.Project, file}, nil
 }
 
 // Save records that a file is trusted in a project: whole or not at all.
 func (s Store) Save(project string, file config.File) error {
 	settings := file.Canonical()
-	data, err := json.MarshalIndent(record{version, project, sum(project, settings), settings}, "", "  ")
+	data, err := json.MarshalIndent(record{version, project, sum(project, settings, file.Scripts), settings, file.Scripts}, "", "  ")
+	if err == nil && len(data) >= maxRecord {
+		err = fmt.Errorf("the scripts are longer than %d MiB together; name fewer", maxRecord>>20)
+	}
 	if err == nil {
 		err = s.write(s.path(project), append(data, '\n'))
 	}

@@ -84,6 +84,36 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// A script counts by its content, and each line of it is shown.
+func TestDecideScript(t *testing.T) {
+	with := func(text, script string) config.File {
+		f := project(t, text)
+		f.Scripts = []config.ScriptFile{{Path: "x.sh", Text: script}}
+		return f
+	}
+	trusted := with("setup = x.sh", "one\ntwo\n")
+	for script, want := range map[string]string{
+		"one\ntwo\n":           "  setup = x.sh !\n  [x.sh, which is run as root when the image is built]\n  | one\n  | two",
+		"one\ntwo":             "  setup = x.sh !\n  [x.sh, which is run as root when the image is built]\n  | one\n  | two\n+ \\ no newline at the end",
+		"one\nevil\ntwo\n":     "  setup = x.sh !\n  [x.sh, which is run as root when the image is built]\n  | one\n+ | evil\n  | two",
+		"two\n":                "  setup = x.sh !\n  [x.sh, which is run as root when the image is built]\n- | one\n  | two",
+		"one\ntwo\n[x]\n| y\n": "  setup = x.sh !\n  [x.sh, which is run as root when the image is built]\n  | one\n  | two\n+ | [x]\n+ | | y",
+	} {
+		d := Decide(config.Layers{Project: with("setup = x.sh", script)}, trusted, true)
+		if d.Obey != (script == "one\ntwo\n") || d.Obey != d.Trusted || shown(d) != want {
+			t.Errorf("%q: %t\n%s", script, d.Obey, shown(d))
+		}
+	}
+	// Another script of the same content is another one, and so is one that is not the
+	// project's any more.
+	if d := Decide(config.Layers{Project: project(t, "setup = y.sh")}, trusted, true); d.Obey {
+		t.Error("another script is obeyed")
+	}
+	if d := Decide(config.Layers{Project: project(t, "")}, trusted, true); d.Obey {
+		t.Error("that the script is gone goes by in silence")
+	}
+}
+
 func TestDiff(t *testing.T) {
 	long := func(n int) config.File { return project(t, strings.Repeat("allow = x.test\n", n)) }
 	if n := len(diff(long(4000).Lines(), long(3000).Lines())); n != 4000 {
@@ -107,14 +137,19 @@ func TestStore(t *testing.T) {
 	if was, err := s.Forget("/home/u/shop"); was || err != nil {
 		t.Errorf("forgot %v, %v", was, err)
 	}
-	for _, text := range []string{"net = none\n", text} { // the later one counts
-		if err := s.Save("/home/u/shop", project(t, text)); err != nil {
+	saved := project(t, text)
+	saved.Scripts = []config.ScriptFile{{Path: "x.sh", Text: "#!/bin/sh\ntrue \x1b <é>\n"}}
+	for _, f := range []config.File{project(t, "net = none\n"), saved} { // the later one counts
+		if err := s.Save("/home/u/shop", f); err != nil {
 			t.Fatal(err)
 		}
 	}
 	f, ok, err := s.Load("/home/u/shop")
-	if !ok || err != nil || f.Canonical() != text {
-		t.Errorf("%v, %v: %q", ok, err, f.Canonical())
+	if !ok || err != nil || f.Canonical() != text || !f.Same(saved) {
+		t.Errorf("%v, %v: %q, %q", ok, err, f.Canonical(), f.Scripts)
+	}
+	if all, err := s.All(); err != nil || len(all) != 1 || all[0].Path != "/home/u/shop" || !all[0].Same(saved) || !all[0].Items[0].FromProject() {
+		t.Errorf("all are %v, %v", all, err)
 	}
 	if _, ok, err := s.Load("/home/u/shop2"); ok || err != nil {
 		t.Errorf("another project: %v, %v", ok, err)
@@ -151,12 +186,15 @@ func TestStore(t *testing.T) {
 		changed := slices.Clone(data)
 		changed[i] ^= 1
 		write(string(changed))
-		if f, ok, err := s.Load("/home/u/shop"); err == nil && (!ok || f.Canonical() != text) || err == nil && i < len(data)-1 && c != ' ' && c != '\n' {
+		if f, ok, err := s.Load("/home/u/shop"); err == nil && (!ok || !f.Same(saved)) || err == nil && i < len(data)-1 && c != ' ' && c != '\n' {
 			t.Fatalf("byte %d (%q) changed: %v, %v", i, c, ok, err)
 		}
 	}
 	write("")
 	refused("empty", "is damaged")
+	if _, err := s.All(); err == nil {
+		t.Error("all of a damaged record: no error")
+	}
 	write(string(data))
 	if err := os.Rename(path, s.path("/home/u/shop2")); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,58 @@
+// All images of ours, and what podman says that uses them.
+
+package podman
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/containers/podman/v5/pkg/bindings/containers"
+	"github.com/containers/podman/v5/pkg/bindings/images"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
+	"ai-sandbox/image"
+)
+
+// ListImages are all images with our label, but for those that are only there as
+// layers of others.
+func (c *Client) ListImages(ctx context.Context) ([]imagebuild.Found, error) {
+	conn, done := c.with(ctx)
+	defer done()
+	list, err := images.List(conn, new(images.ListOptions).WithFilters(map[string][]string{"label": {image.LabelRecipe}}))
+	if err != nil {
+		return nil, fmt.Errorf("list the images: %w", translate(err))
+	}
+	var out []imagebuild.Found
+	for _, img := range list {
+		if img.Labels[image.LabelRecipe] == "" { // a base that a test has made of one of ours
+			continue
+		}
+		out = append(out, imagebuild.Found{
+			ID: img.ID, Names: slices.Clone(img.RepoTags), Digests: slices.Clone(img.RepoDigests), Labels: img.Labels,
+			Created: time.Unix(img.Created, 0).UTC(), Size: img.Size,
+		})
+	}
+	return out, nil
+}
+
+// ImageUsers are the names of the containers, of anybody's, that use an image, by the
+// images' ids.
+func (c *Client) ImageUsers(ctx context.Context) (map[string][]string, error) {
+	conn, done := c.with(ctx)
+	defer done()
+	list, err := containers.List(conn, new(containers.ListOptions).WithAll(true).WithExternal(true))
+	if err != nil {
+		return nil, fmt.Errorf("list the containers: %w", translate(err))
+	}
+	out := map[string][]string{}
+	for _, l := range list {
+		name := l.ID
+		if len(l.Names) > 0 {
+			name = l.Names[0]
+		}
+		out[l.ImageID] = append(out[l.ImageID], name)
+	}
+	return out, nil
+}

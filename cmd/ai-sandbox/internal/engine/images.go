@@ -1,0 +1,176 @@
+// All images of ours: what is there, what uses it, and taking away what nothing uses.
+
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/backend/podman"
+	"ai-sandbox/cmd/ai-sandbox/internal/cli"
+	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
+	"ai-sandbox/cmd/ai-sandbox/internal/session"
+	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
+	"ai-sandbox/image"
+	"ai-sandbox/policy"
+)
+
+func (e *engine) images(ctx context.Context, r cli.ImagesRequest) ([]cli.ListedImage, error) {
+	_, _, list, err := listed(ctx, r)
+	out := []cli.ListedImage{}
+	for _, l := range list {
+		out = append(out, l.ListedImage)
+	}
+	return out, err
+}
+
+// cleanImages removes the images that nothing uses, or only says which.
+func (e *engine) cleanImages(ctx context.Context, r cli.ImagesRequest, dry bool) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	req, c, list, err := listed(ctx, r)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, l := range list {
+		switch {
+		case !l.Unused():
+			continue
+		case dry:
+			fmt.Fprintf(r.Out, "would remove %s %.12s\n", policy.Printable(l.Ref), l.ID)
+			continue
+		}
+		// Podman refuses where a container has come meanwhile.
+		if err := req.Remove(ctx, c, l.found); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		fmt.Fprintf(r.Out, "removed %s %.12s\n", policy.Printable(l.Ref), l.ID)
+	}
+	return errors.Join(errs...)
+}
+
+// A listing is an image with what is known of it.
+type listing struct {
+	cli.ListedImage
+	found imagebuild.Found
+}
+
+// listed finds all of them out.
+func listed(ctx context.Context, r cli.ImagesRequest) (imagebuild.Request, *podman.Client, []listing, error) {
+	fail := func(err error) (imagebuild.Request, *podman.Client, []listing, error) {
+		return imagebuild.Request{}, nil, nil, err
+	}
+	if r.Runtime == policy.RuntimeLocal {
+		return fail(errNoImages)
+	}
+	m, err := manager(r.Machine)
+	if err != nil {
+		return fail(err)
+	}
+	c, err := connect(ctx, r.Machine)
+	if err != nil {
+		return fail(err)
+	}
+	req, err := request(r.Image)
+	if err != nil {
+		return fail(err)
+	}
+	// The images first: what is built or started meanwhile is not in the list.
+	found, err := c.ListImages(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	used, err := uses(ctx, m, c, r.Configured)
+	if err != nil {
+		return fail(err)
+	}
+	var out []listing
+	for _, f := range found {
+		l := cli.ListedImage{
+			Kind: image.Kind(f.Labels[image.LabelKind]), Ref: "none", ID: f.ID, Created: f.Created, Size: f.Size,
+			BaseRef: f.Labels[image.LabelBaseRef], BaseDigest: f.Labels[image.LabelBaseDigest],
+			Apt: strings.Fields(f.Labels[image.LabelApt]), Setup: f.Labels[image.LabelSetup],
+			Here: req.Here(f), UsedBy: append([]string{}, used[f.ID]...),
+		}
+		if len(f.Names) > 0 {
+			l.Ref = f.Names[0]
+		}
+		for _, name := range image.HarnessNames() {
+			if v := f.Labels[image.LabelHarness+name]; v != "" {
+				l.Harnesses = append(l.Harnesses, policy.Harness{Name: name, Version: v})
+			}
+		}
+		slices.Sort(l.UsedBy)
+		l.UsedBy = slices.Compact(l.UsedBy)
+		out = append(out, listing{l, f})
+	}
+	slices.SortFunc(out, func(a, b listing) int {
+		return cmp.Or(strings.Compare(string(b.Kind), string(a.Kind)), b.Created.Compare(a.Created), strings.Compare(a.ID, b.ID))
+	})
+	return req, c, out, nil
+}
+
+// uses says in words what uses an image, by ids.
+func uses(ctx context.Context, m *session.Manager, c *podman.Client, configured []cli.ImageRequest) (map[string][]string, error) {
+	used := map[string][]string{}
+	add := func(id, by string) {
+		if id != "" {
+			used[id] = append(used[id], by)
+		}
+	}
+	for _, one := range configured {
+		req, err := request(one)
+		if err != nil {
+			return nil, err
+		}
+		p, err := req.Plan()
+		if errors.Is(err, imagebuild.ErrUnresolved) {
+			continue // nothing is built of it
+		}
+		if err != nil {
+			return nil, err
+		}
+		add(p.Sandbox.ID, "a configuration")
+		add(p.Gate.ID, "a configuration")
+	}
+	records, err := m.Store.List()
+	if err != nil {
+		return nil, err
+	}
+	for _, rec := range records {
+		// Where it can't be told whether it lives, it counts.
+		if rec.Kind == "gate" {
+			add(rec.GateImage, "gate "+rec.ID)
+			continue
+		}
+		if m.Store.Liveness(rec) == store.Gone {
+			continue
+		}
+		entry, ok, err := m.Journaled(rec.ID)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			add(entry.SandboxImage, "session "+rec.ID)
+			add(entry.GateImage, "session "+rec.ID)
+		}
+	}
+	containers, err := c.ImageUsers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for id, names := range containers {
+		for _, name := range names {
+			add(id, "container "+name)
+		}
+	}
+	return used, nil
+}

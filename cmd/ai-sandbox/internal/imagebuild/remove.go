@@ -1,0 +1,66 @@
+// Removing images that are of no use any more.
+
+package imagebuild
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"ai-sandbox/image"
+)
+
+// Here tells whether this program built, or took over, the image for this user and
+// state directory. Others with our labels may be in podman's store.
+func (r Request) Here(f Found) bool {
+	kind, tag := image.Kind(f.Labels[image.LabelKind]), f.Labels[image.LabelVersion]
+	if rec, err := r.recordOf(kind, tag); err == nil && rec.ID == f.ID {
+		return true
+	}
+	_, err := os.Lstat(r.manifestFile(f.ID))
+	return err == nil
+}
+
+// recordOf is the record of an image by what its labels say; zero where there is none.
+func (r Request) recordOf(kind image.Kind, tag string) (imageRecord, error) {
+	var rec imageRecord
+	if kind != image.KindSandbox && kind != image.KindGate || filepath.Base(tag) != tag {
+		return rec, nil
+	}
+	_, err := readRecord(filepath.Join(r.StateDir, "images", string(kind)+"-"+tag+".json"), &rec)
+	return rec, err
+}
+
+// Remove removes an image that is Here, with its record and the log of its build,
+// unless a container uses it. Its manifest stays, so that it can still be told what a
+// session stood on.
+func (r Request) Remove(ctx context.Context, b Builder, f Found) error {
+	kind, tag := image.Kind(f.Labels[image.LabelKind]), f.Labels[image.LabelVersion]
+	dir := filepath.Join(r.CacheDir, "build")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("remove image %.12s: %w", f.ID, err)
+	}
+	// Nobody builds or takes it meanwhile.
+	unlock, err := lock(ctx, filepath.Join(dir, string(kind)+"-"+filepath.Base(tag)+".lock"), func() {})
+	if err != nil {
+		return fmt.Errorf("remove image %.12s: %w", f.ID, err)
+	}
+	defer unlock()
+	if err := b.RemoveImage(ctx, f.ID); err != nil {
+		return err
+	}
+	rec, err := r.recordOf(kind, tag)
+	if err != nil || rec.ID != f.ID {
+		return err
+	}
+	for _, ext := range []string{".json", ".log"} {
+		err := os.Remove(filepath.Join(r.StateDir, "images", string(kind)+"-"+tag+ext))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("forget image %.12s: %w", f.ID, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ai-sandbox/image"
+	"ai-sandbox/tests/e2e/drive"
+)
+
+const setupText = `#!/bin/bash
+set -e
+[[ -n $BASH_VERSION ]]
+echo "uid $(id -u) in $PWD" >>/opt/setup-ran
+touch /home/sandbox/left /project/left /run/left /tmp/left
+cp /usr/bin/true /usr/local/bin/raised
+chmod 4755 /usr/local/bin/raised
+`
+
+// A set of three agents, a package and a script of a trusted project; another set
+// beside it, of flags; then both are listed, and what nothing uses is removed.
+func TestToolchain(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	// A base of its own to the recipes, so that all images are this test's, and the same
+	// one to podman, so that the layers are everybody's.
+	base := regexp.MustCompile(`"base_digest": "(sha256:[0-9a-f]{64})"`).FindStringSubmatch(b.OK("--print-policy=json", "--", "true").Out)
+	if base == nil {
+		t.Fatal("the tests' base has no digest")
+	}
+	from := setting(t, "AISB_BASE")
+	from = from[:strings.LastIndex(from, ":")] + ":" + b.Token + "@" + base[1]
+	own := filepath.Join(w.home, "e2e", "sets-"+b.Token)
+	state := filepath.Join(own, "state")
+	b.Env = []string{"XDG_STATE_HOME=" + state, "AISB_BASE=" + from}
+	t.Cleanup(func() {
+		if ids := strings.Fields(drive.Output(t, "podman", "images", "-q", "--no-trunc", "--filter", "label=aisb.base-ref="+from)); len(ids) > 0 {
+			drive.Output(t, "podman", append([]string{"rmi", "-f"}, slices.Compact(ids)...)...)
+		}
+		removeAll(t, own)
+	})
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(filepath.Join(b.Dir, ".ai-sandbox/config"), "harness_packages = pi,claude,codex\napt = hello\nsetup = tools/setup.sh\n")
+	write(filepath.Join(b.Dir, "tools/setup.sh"), setupText)
+
+	// Untrusted, nothing is built of it.
+	has(t, b.Run("build"), 1, "is not trusted", "+ apt = hello  # widens", "+ | touch /home/sandbox/left")
+	b.OK("trust", "--yes")
+	full := b.OK("build").Out
+	has(t, b.OK("--print-policy", "claude"), 0, "agents     pi "+image.HarnessVersion("pi")+", claude "+image.HarnessVersion("claude")+", codex "+image.HarnessVersion("codex")+"\n",
+		"apt        hello\n", "tools/setup.sh", "sha256:"+image.SetupSHA256([]byte(setupText)))
+	// Each agent by its own name, in a sandbox.
+	for _, name := range []string{"claude", "codex"} {
+		has(t, b.OK("--net", "none", name, "--version"), 0, image.HarnessVersion(name))
+	}
+	has(t, b.OK("--net", "none", "--", "sh", "-c", `pi --version; hello; cat /opt/setup-ran; sha256sum /etc/aisb/setup; stat -c 'mode %a' /usr/local/bin/raised; `+
+		`echo left: $(ls -d ~/left /project/left /run/left /tmp/left 2>/dev/null); grep -c '^deb hello ' /etc/aisb/manifest.txt; grep -E '^npm (@openai/codex|@anthropic-ai/claude-code) ' /etc/aisb/manifest.txt`),
+		0, image.HarnessVersion("pi"), "Hello, world!", "uid 0 in /\n", image.SetupSHA256([]byte(setupText)), "mode 755\n", "left:\n1\n",
+		"npm @openai/codex "+image.HarnessVersion("codex")+"\n", "npm @anthropic-ai/claude-code "+image.HarnessVersion("claude")+"\n")
+	version := regexp.MustCompile(`package      deb hello (\S+)\n`).FindStringSubmatch(b.OK("inspect", "--offline").Out)
+	if version == nil {
+		t.Fatal("the manifest has no hello")
+	}
+	// A byte more in the script, and no run obeys it.
+	write(filepath.Join(b.Dir, "tools/setup.sh"), setupText+"touch /opt/evil\n")
+	has(t, b.Run("--net", "none", "--", "true"), 125, "+ | touch /opt/evil", "is not what was trusted")
+	write(filepath.Join(b.Dir, "tools/setup.sh"), setupText)
+
+	// Side by side: another set, of flags alone, at the version that there is.
+	mine := filepath.Join(own, "mine")
+	write(mine, "echo mine >/opt/setup-ran\n")
+	flags := []string{"--ignore-project-config", "--harness-packages", "pi", "--apt", "hello=" + version[1], "--setup", mine}
+	small := b.OK(slices.Concat([]string{"build"}, flags)...).Out
+	session := func(args ...string) []string { return slices.Concat(flags, []string{"--net", "none"}, args) }
+	has(t, b.OK(session("--", "sh", "-c", "cat /opt/setup-ran; hello; apt-mark showhold; command -v claude codex || echo no more")...), 0, "mine\nHello, world!\nhello\nno more\n")
+	has(t, b.Run(session("claude", "--version")...), 125, "podman's image has no claude; use --harness-packages pi,claude")
+	has(t, b.OK("--net", "none", "--", "cat", "/opt/setup-ran"), 0, "uid 0 in /\n")
+
+	// Another entrypoint makes the last layers anew, and none of these.
+	hook := *b
+	hook.Bin = filepath.Join(w.bin, "ai-sandbox-testhook")
+	other := hook.OK(slices.Concat([]string{"build"}, flags)...).Out
+	data, err := os.ReadFile(filepath.Join(state, "ai-sandbox/images", "sandbox-"+ref(t, other, 0)[len("localhost/ai-sandbox:"):]+".log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(data), "Using cache"); n < 10 {
+		t.Errorf("only %d layers were there: %s", n, drive.Tail(string(data)))
+	}
+	for _, step := range madeAnew(string(data)) {
+		if !strings.Contains(step, "aisb-entrypoint") && !strings.Contains(step, "sbom.json") && !strings.HasPrefix(step, "LABEL ") {
+			t.Errorf("another entrypoint makes a step anew: %.60s", step)
+		}
+	}
+
+	// What uses what: a trusted project's file, a running session, a named gate.
+	live := b.Start(t, session("--", "sh", "-c", "echo up >up; exec sleep 600")...)
+	b.File(t, "up")
+	gate := "g" + b.Token
+	hook.OK("gate", "up", gate, "--allow", b.Host("ok.test"))
+	t.Cleanup(func() { hook.Run("gate", "down", gate) })
+	uses := func() map[string]string {
+		t.Helper()
+		var list struct {
+			Images []struct {
+				Ref    string
+				Size   int64    `json:"size_bytes"`
+				UsedBy []string `json:"used_by"`
+				Here   bool
+				Time   time.Time `json:"created"`
+			}
+		}
+		if err := json.Unmarshal([]byte(b.OK("images", "--json").Out), &list); err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]string{}
+		for _, i := range list.Images {
+			if !i.Here {
+				continue // other tests'
+			}
+			if i.Size < 10e6 || time.Since(i.Time) > 24*time.Hour {
+				t.Errorf("%s has %d bytes, and is of %s", i.Ref, i.Size, i.Time)
+			}
+			out[i.Ref] = strings.Join(i.UsedBy, ", ")
+		}
+		return out
+	}
+	before := uses()
+	for name, want := range map[string]string{
+		ref(t, full, 0): "a configuration", ref(t, full, 1): "a configuration", ref(t, small, 0): "session ", ref(t, other, 0): "", ref(t, other, 1): "gate " + gate,
+	} {
+		if got, ok := before[name]; !ok || !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("%s is used by %q (%t), and not by %q", name, got, ok, want)
+		}
+	}
+	if len(before) != 5 {
+		t.Errorf("the images are %v", before)
+	}
+	has(t, b.OK("images"), 0, ref(t, full, 0), "claude "+image.HarnessVersion("claude"), "apt hello", "used by a configuration", "not used; ai-sandbox clean --images removes it")
+	there := func(name string) bool { return exec.Command("podman", "image", "exists", name).Run() == nil }
+	clean := func(gone, stay []string) {
+		t.Helper()
+		r := b.OK("clean", "--images")
+		for _, name := range gone {
+			if there(name) || !strings.Contains(r.Out, "removed "+name) {
+				t.Errorf("%s is still there: %s", name, r)
+			}
+		}
+		for _, name := range stay {
+			if !there(name) || strings.Contains(r.Out, name+" ") {
+				t.Errorf("%s is gone: %s", name, r)
+			}
+		}
+	}
+	clean([]string{ref(t, other, 0)}, []string{ref(t, full, 0), ref(t, full, 1), ref(t, small, 0), ref(t, other, 1)})
+	if err := live.Cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	live.Wait(30 * time.Second)
+	hook.OK("gate", "down", gate)
+	clean([]string{ref(t, small, 0), ref(t, other, 1)}, []string{ref(t, full, 0), ref(t, full, 1)})
+	has(t, b.OK("--net", "none", "--", "hello"), 0, "Hello, world!")
+	b.OK("trust", "--revoke")
+	has(t, b.OK("clean", "--images", "--dry-run"), 0, "would remove "+ref(t, full, 0)+" ")
+	clean([]string{ref(t, full, 0)}, []string{ref(t, full, 1)})
+}
+
+// ref is the n-th image that a build has named.
+func ref(t *testing.T, built string, n int) string {
+	t.Helper()
+	all := regexp.MustCompile(`localhost/ai-sandbox[a-z-]*:[0-9a-f]{12}`).FindAllString(built, -1)
+	if n >= len(all) {
+		t.Fatalf("a build names %q", built)
+	}
+	return all[n]
+}
