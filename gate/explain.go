@@ -72,6 +72,12 @@ func ParseTarget(s string) (h Host, port uint16, err error) {
 	bad := func(why string) (Host, uint16, error) {
 		return Host{}, 0, fmt.Errorf("%s %s; %s", policy.Quote(cut(s, 80)), why, form)
 	}
+	if strings.Contains(s, "://") {
+		return bad("is a URL, and the gate is asked for a host")
+	}
+	if strings.Contains(s, "/") {
+		return bad("has a path, and the gate is asked for a host")
+	}
 	host, p, has := s, "", false
 	if inner, rest, ok := strings.Cut(strings.TrimPrefix(s, "["), "]"); ok && strings.HasPrefix(s, "[") {
 		if host = inner; !strings.Contains(inner, ":") || rest != "" && rest[0] != ':' {
@@ -83,7 +89,10 @@ func ParseTarget(s string) (h Host, port uint16, err error) {
 	}
 	if has {
 		if port, err = parsePort(p); err != nil {
-			return bad("has no port behind its colon")
+			if p == "" {
+				return bad("has no port behind its colon")
+			}
+			return bad("has " + policy.Quote(cut(p, 20)) + " for a port, which is not a number from 1 to 65535")
 		}
 	}
 	if h = ParseHost(host); h.Addr.IsValid() {

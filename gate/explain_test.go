@@ -62,6 +62,18 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%q is taken for %+v, %d", s, h, port)
 		}
 	}
+	for s, want := range map[string]string{
+		"x.com:99999":       "x.com:99999 has 99999 for a port, which is not a number from 1 to 65535; write ",
+		"x.com:0":           "x.com:0 has 0 for a port, which is not a number from 1 to 65535; write ",
+		"x.com:":            "x.com: has no port behind its colon; write ",
+		"http://x.com":      "http://x.com is a URL, and the gate is asked for a host; write ",
+		"http://x.com:80/a": "http://x.com:80/a is a URL, and the gate is asked for a host; write ",
+		"x.com/a":           "x.com/a has a path, and the gate is asked for a host; write ",
+	} {
+		if _, _, err := ParseTarget(s); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", s, err, want)
+		}
+	}
 }
 
 // FuzzParseTarget: what is read is a host that a gate could be asked for, and is

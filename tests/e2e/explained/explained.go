@@ -253,6 +253,7 @@ func (b Bench) script(n int, list []asked) string {
 // predicted is what an answer says will come of a connection.
 func (q question) predicted(out string) (bool, error) {
 	first, rest, _ := strings.Cut(out, "\n")
+	rest = strings.Join(strings.Fields(rest), " ") // its lines are cut anywhere
 	verdict, ok := strings.CutPrefix(first, q.host+": ")
 	switch {
 	case ok && verdict == "refused":
@@ -264,7 +265,7 @@ func (q question) predicted(out string) (bool, error) {
 	}
 	// It names the kinds of address that would be refused.
 	_, kinds, _ := strings.Cut(rest, "it has no address, or one that is ")
-	kinds, _, _ = strings.Cut(kinds, "\n")
+	kinds, _, _ = strings.Cut(kinds, "that nothing can be at")
 	return !strings.Contains(kinds, q.leads), nil
 }
 

@@ -101,6 +101,19 @@ func (b *answer) line(format string, args ...any) {
 	fmt.Fprintf(b, format+"\n", args...)
 }
 
+// words is a line of our own words, cut into as many as it takes.
+func (b *answer) words(text string) {
+	line := " "
+	for word := range strings.FieldsSeq(text) {
+		if line != " " && len(line)+1+len(word) > helpWidth {
+			b.line("%s", line)
+			line = " "
+		}
+		line += " " + word
+	}
+	b.line("%s", line)
+}
+
 // from says where a setting stands, or "" where it is built in.
 func (b *answer) from(key string) string {
 	for _, it := range b.settings[key] {
@@ -145,22 +158,21 @@ func (b *answer) host(h gate.Host, port uint16) {
 			b.line("  by %s", line)
 		}
 		if a.Open {
-			b.line("  when a connection is made, the gate looks the name up, and refuses it all the same if")
+			kinds := "private, loopback, link-local"
 			if a.Inward {
-				b.line("  it has no address, or one that is link-local or that nothing can be at")
-			} else {
-				b.line("  it has no address, or one that is private, loopback, link-local or that nothing can be at")
+				kinds = "link-local"
 			}
+			b.words("when a connection is made, the gate looks the name up, and refuses it all the same if it has no address, or one that is " + kinds + " or that nothing can be at")
 			if port == 443 {
-				b.line("  only TLS passes, and the server name in it has to be on the list, too")
+				b.words("only TLS passes, and the server name in it has to be on the list, too")
 			} else if port != 80 {
-				b.line("  where it is TLS, the server name in it has to be on the list, too")
+				b.words("where it is TLS, the server name in it has to be on the list, too")
 			}
 		}
 	}
 	if loop && net.Gated() {
-		b.line("clients ask the gate for this host only if they are told to (NO_PROXY has it); else")
-		b.line("they reach the sandbox's own loopback, where only what runs inside answers")
+		b.line("clients ask the gate for this host only if they are told to (NO_PROXY has it);")
+		b.line("else they reach the sandbox's own loopback, where only what runs inside answers")
 	}
 }
 
@@ -177,7 +189,7 @@ func (b *answer) refused(a gate.Answer) {
 	if len(net.Allow)+len(net.AllowPrivate) == 0 {
 		b.line("  the allowlist is empty")
 	} else {
-		b.line("  %s", why[a.Reason])
+		b.words(why[a.Reason])
 	}
 	if a.Host.Addr.IsValid() && a.Reason == gate.ReasonName {
 		b.line("  it is an address, which no entry for names lets through")
@@ -201,7 +213,7 @@ func (b *answer) refused(a gate.Answer) {
 		case r.AllowFlag != "":
 			b.line("  to open it: %s", r.AllowFlag)
 		default:
-			b.line("  %s", policy.Printable(r.Why))
+			b.words(policy.Printable(r.Why))
 		}
 	}
 }

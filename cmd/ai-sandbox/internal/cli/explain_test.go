@@ -54,6 +54,11 @@ func TestExplainHost(t *testing.T) {
 			}
 			rest = after
 		}
+		for line := range strings.Lines(out) {
+			if !strings.Contains(line, s.config) && len(strings.TrimRight(line, "\n")) > helpWidth {
+				t.Errorf("%s: more than %d columns: %s", tc.args, helpWidth, line)
+			}
+		}
 		if tc.not != "" && strings.Contains(out, ": "+tc.not) {
 			t.Errorf("%s: says %q:\n%s", tc.args, tc.not, out)
 		}
@@ -68,8 +73,8 @@ func TestExplainHost(t *testing.T) {
 		"":                              "explain needs",
 		"a b c":                         "takes no argument",
 		"a.example.com notone":          "notone is not a harness",
-		"https://a.example.com/":        "no port behind",
-		"a.example.com:0":               "no port behind its colon",
+		"https://a.example.com/":        "is a URL, and the gate is asked for a host",
+		"a.example.com:0":               "has 0 for a port",
 		"--net wat a.example.com":       "use gated or unix or none or host",
 		"--allow b:x a.example.com":     "port number",
 		"--print-policy a.example.com":  "is not a flag of explain",

@@ -154,10 +154,14 @@ func MountProblem(f Facts, what string, s Source, writable bool, sockets []strin
 		return bad("would show %s (%s); name a directory without it", special.What, quote(special.Path))
 	}
 	if slices.ContainsFunc(systemTrees, func(d string) bool { return within(p, d) }) || slices.Contains(systemDirsOnly, p) || p == "/run/user" {
-		return bad("is a directory of the system; name one of your own")
+		what := "file"
+		if s.Dir {
+			what = "directory"
+		}
+		return bad("is a %s of the system; name one of your own", what)
 	}
 	if s.Owner != f.UID {
-		return bad("belongs to another user (uid %d); name a directory of your own", s.Owner)
+		return bad("belongs to another user (uid %d); name one of your own", s.Owner)
 	}
 	return ""
 }

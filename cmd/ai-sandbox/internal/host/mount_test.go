@@ -43,6 +43,9 @@ func TestMountProblem(t *testing.T) {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
+	if got := MountProblem(f, "mount", Source{Path: "/etc/passwd"}, false, nil); got != "mount /etc/passwd is a file of the system; name one of your own" {
+		t.Errorf("a file: %q", got)
+	}
 	if got := MountProblem(f, "mount", Source{Path: "/home/dev/.ssh/x", Owner: 1000}, true, nil); !strings.Contains(got, "holds credentials") {
 		t.Errorf("writable keys: %q", got)
 	}
