@@ -32,6 +32,7 @@ func Diff(a, b Policy) Difference {
 		{"runtime", a.Runtime, b.Runtime},
 		{"isolation", a.Isolation, b.Isolation},
 		{"harness", a.Harness, b.Harness},
+		{"thinking", a.Thinking.line(), b.Thinking.line()},
 		{"project", a.Project, b.Project},
 		{"workdir", a.Workdir, b.Workdir},
 		{"workdir's note", a.WorkdirNote, b.WorkdirNote},
@@ -96,7 +97,7 @@ func Diff(a, b Policy) Difference {
 			d.otherwise("marked: %s", Printable(s))
 		}
 	}
-	d.rest("", a, b, "runtime", "isolation", "harness", "command", "project", "workdir", "workdir_note", "unheld", "keep_root", "image", "mounts", "home",
+	d.rest("", a, b, "runtime", "isolation", "harness", "command", "thinking", "project", "workdir", "workdir_note", "unheld", "keep_root", "image", "mounts", "home",
 		"env", "net", "publish", "limits", "entrypoint_capabilities", "ruleset", "unusual", "settings")
 	return d
 }

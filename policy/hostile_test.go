@@ -23,6 +23,7 @@ func fullInput(t testing.TB, local bool) Input {
 	in.Binds = []Mount{{Kind: KindBind, Source: "/srv/data", Target: "/data", Why: "x"}}
 	in.Links = []HomeLink{{Path: ".x", To: "/data/x"}}
 	in.Seeds = []HomeSeed{{Path: ".y", Mode: 0o600, Content: []byte("y")}}
+	in.Thinking = &Thinking{Level: "xhigh", As: "--effort xhigh"}
 	in.Managed = []HomeManaged{{Path: ".z", Mode: 0o600, Content: []byte("z"), Keys: true, Fixed: []HomeKey{{Key: "level", Value: "high"}}}}
 	in.Loud = []string{"LOUD: x"}
 	in.Allow, in.AllowPrivate = []Entry{entry(t, "a.example.com")}, []Entry{entry(t, "10.0.0.0/8:5432")}

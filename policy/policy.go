@@ -88,6 +88,8 @@ type Policy struct {
 	// given after "--".
 	Harness string   `json:"harness,omitempty"`
 	Command []string `json:"command"`
+	// Thinking is nil where the agent is not told how much to reason.
+	Thinking *Thinking `json:"thinking,omitempty"`
 	// Image is nil on the local runtime, which has none.
 	Image *Image `json:"image,omitempty"`
 	// Project is the resolved host path that is mounted, and Workdir where the

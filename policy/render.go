@@ -136,6 +136,9 @@ func (p Policy) Text() string {
 	b.field("command", argv...)
 	if p.Harness != "" {
 		b.field("harness", Quote(p.Harness))
+		if t := p.Thinking; t != nil {
+			b.field("thinking", Quote(t.Level), "("+Printable(t.As)+")")
+		}
 	}
 	b.field("runtime", Quote(p.Runtime), "(isolation:", Quote(p.Isolation)+")")
 	b.field("workdir", Quote(p.Workdir))

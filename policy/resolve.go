@@ -93,6 +93,8 @@ type Input struct {
 	// Hold: there is no command, and others are run in the sandbox.
 	Hold  bool
 	Image Image
+	// Thinking is how much the agent reasons, or nil.
+	Thinking *Thinking
 
 	// Net is a network mode, or "" for the runtime's gated one.
 	Net string
@@ -210,6 +212,7 @@ func Resolve(in Input) (Policy, error) {
 		Isolation:   IsolationContainer,
 		Harness:     in.Harness,
 		Command:     append([]string{}, in.Command...),
+		Thinking:    in.Thinking,
 		Project:     in.Facts.Project,
 		KeepRoot:    in.KeepRoot,
 		Workdir:     workdir,

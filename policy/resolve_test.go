@@ -105,6 +105,7 @@ func TestRender(t *testing.T) {
 	local := jailed()
 	local.Links = []HomeLink{{Path: ".claude/.credentials.json", To: "/run/aisb-harness/login"}, {Path: ".claude/projects/x"}}
 	local.Seeds = []HomeSeed{{Path: ".claude.json", Mode: 0o600, Content: []byte("{}\n")}}
+	local.Thinking = &Thinking{Level: "xhigh", As: "--effort xhigh"}
 	local.Managed = []HomeManaged{
 		{Path: ".pi/agent/models.json", Mode: 0o600, None: true},
 		{Path: ".pi/agent/settings.json", Mode: 0o600, Content: []byte("{}"), Keys: true, Fixed: []HomeKey{{Key: "a", Value: "high"}, {Key: "b"}}},

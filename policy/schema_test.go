@@ -38,6 +38,7 @@ func many(t testing.TB) map[string]Policy {
 		in.Loud = []string{"LOUD: more"}
 		in.Image.Harnesses = []Harness{{"pi", "1.6.0"}, {"claude", "2.1.332"}}
 		in.Image.Apt, in.Image.Setup = []string{"gcc", "make=4.4.1-2"}, &Setup{".ai-sandbox/setup", strings.Repeat("ab", 32)}
+		in.Harness, in.Thinking = "claude", &Thinking{Level: "xhigh", As: "--effort xhigh"}
 		return in
 	}
 	for _, net := range []string{NetGated, NetUnix, NetNone, NetHost} {

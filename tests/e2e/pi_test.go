@@ -78,6 +78,7 @@ func TestPiConfiguration(t *testing.T) {
 	u.OK("--net", "none", "--no-pi-config", "pi", "--version")
 	u.Env = []string{"AI_API_TOKEN=token-" + u.Token + "-0123"}
 
+	u.Env = append(u.Env, "AISB_THINKING=host")
 	pi := u.fakePi()
 	run := func(script string) drive.Result {
 		t.Helper()
@@ -125,6 +126,20 @@ func TestPiConfiguration(t *testing.T) {
 	const both = `{"defaultModel":"acme-small","defaultProvider":"acme","theme":"dark","hideThinkingBlock":true,"lastChangelogVersion":"1.6.0"}`
 	holds("changed on both sides", "settings.json", both, "")
 	holds("and once more", "settings.json", both, "")
+	// How much to reason is the policy's, and no run changes it for the next one.
+	run(`sed -i 's/^{/{"modelThinkingLevels":{"acme\/acme-large":"off"},"defaultThinkingLevel":"off",/' settings.json`)
+	set := func(args ...string) string {
+		return compact(u.OK(append(args, append(pi, "cat", "/home/sandbox/.pi/agent/settings.json")...)...).Out)
+	}
+	for level, flags := range map[string][]string{"xhigh": {"--thinking", "xhigh"}, "low": {"--thinking=low"}, "off": {"--thinking", "off"}} {
+		if got := set(flags...); !strings.Contains(got, `"defaultThinkingLevel":"`+level+`"`) || strings.Contains(got, "modelThinkingLevels") {
+			t.Errorf("%s: %s", level, got)
+		}
+	}
+	if r := u.Run("--thinking", "much", "pi"); r.Code != 125 || !strings.Contains(r.Err, "xhigh") {
+		t.Errorf("%s", r)
+	}
+	holds("left to the host", "settings.json", both, "")
 	// A volume from before, which was frozen.
 	run(`rm .aisb-settings.json.wrote; echo '{"lastChangelogVersion":"1.4.0"}' >settings.json`)
 	holds("frozen", "settings.json", `{"defaultModel":"acme-small","defaultProvider":"acme","theme":"solarized","hideThinkingBlock":true,"lastChangelogVersion":"1.4.0"}`, "")
@@ -209,6 +224,21 @@ func TestPiReadsConfiguration(t *testing.T) {
 	}
 	if r := u.OK("--net", "none", "--", "cat", "/home/sandbox/.pi/agent/settings.json"); strings.Contains(r.Out, "x.ts") || !strings.Contains(r.Out, `"dark"`) {
 		t.Errorf("%s", r)
+	}
+	// Its flags are those of the table.
+	table, err := os.ReadFile("/src/docs/harnesses.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	help := u.OK("--net", "none", "--", "pi", "--help").Out
+	flags := regexp.MustCompile("--[a-z-]+").FindAllString(regexp.MustCompile(`(?m)^\| pi \|.*$`).FindString(string(table)), -1)
+	for _, flag := range flags {
+		if !strings.Contains(help, "  "+flag+" ") && !strings.Contains(help, "  "+flag+",") {
+			t.Errorf("pi has no %s: %s", flag, help)
+		}
+	}
+	if len(flags) < 4 {
+		t.Errorf("%q", flags)
 	}
 	// Its settings are those that are followed or left, each by decision.
 	r := u.OK("--net", "none", "--", "sh", "-c", "cat $(find /opt/aisb -path '*pi-coding-agent/schemas/settings.schema.json')")

@@ -53,7 +53,7 @@ func TestInstalledInHome(t *testing.T) {
 		bound                     []string          // below the home, and nothing else
 	}{
 		{
-			name: "nvm", harness: "claude", path: ".nvm/versions/node/v22.1.0/bin", want: "claude called with --dangerously-skip-permissions -p hi",
+			name: "nvm", harness: "claude", path: ".nvm/versions/node/v22.1.0/bin", want: "claude called with --dangerously-skip-permissions --effort xhigh -p hi",
 			files: map[string]string{
 				".nvm/versions/node/v22.1.0/bin/node":                                             "#!/bin/sh\nexec sh \"$@\"\n",
 				".nvm/versions/node/v22.1.0/bin/claude":                                           "-> ../lib/node_modules/@anthropic-ai/claude-code/cli.js",
@@ -63,7 +63,7 @@ func TestInstalledInHome(t *testing.T) {
 			bound: []string{".nvm/versions/node/v22.1.0"},
 		},
 		{
-			name: "npm prefix", harness: "codex", path: ".npm-global/bin", want: "codex called with --dangerously-bypass-approvals-and-sandbox -p hi",
+			name: "npm prefix", harness: "codex", path: ".npm-global/bin", want: "codex called with --dangerously-bypass-approvals-and-sandbox -c model_reasoning_effort=xhigh -p hi",
 			files: map[string]string{
 				".npm-global/bin/codex":                                   "-> ../lib/node_modules/@openai/codex/bin/codex.js",
 				".npm-global/lib/node_modules/@openai/codex/bin/codex.js": "#!/bin/sh\n" + tool,
@@ -71,12 +71,12 @@ func TestInstalledInHome(t *testing.T) {
 			bound: []string{".npm-global/bin", ".npm-global/lib/node_modules/@openai/codex"},
 		},
 		{
-			name: "local bin", harness: "kiro", path: ".local/bin", want: "kiro-cli called with chat -p hi",
+			name: "local bin", harness: "kiro", path: ".local/bin", want: "kiro-cli called with chat --trust-all-tools -p hi",
 			files: map[string]string{".local/bin/kiro-cli": "#!/bin/sh\n" + tool},
 			bound: []string{".local/bin/kiro-cli"},
 		},
 		{
-			name: "local share", harness: "claude", path: ".local/bin", want: "claude called with --dangerously-skip-permissions -p hi",
+			name: "local share", harness: "claude", path: ".local/bin", want: "claude called with --dangerously-skip-permissions --effort xhigh -p hi",
 			files: map[string]string{
 				".local/bin/claude": "-> ../share/claude/versions/2.1.0", ".local/share/claude/versions/2.1.0": "#!/bin/sh\n" + tool,
 			},
@@ -162,16 +162,16 @@ func TestSkipFlags(t *testing.T) {
 		write(t, filepath.Join(home, ".local/bin", name), "#!/bin/sh\n"+tool, 0o755)
 	}
 	for args, want := range map[string]string{
-		"claude":                                "--dangerously-skip-permissions",
-		"claude --resume x":                     "--dangerously-skip-permissions --resume x",
-		"claude --permission-mode plan":         "--permission-mode plan",
+		"claude":                                "--dangerously-skip-permissions --effort xhigh",
+		"claude --resume x":                     "--dangerously-skip-permissions --effort xhigh --resume x",
+		"claude --permission-mode plan":         "--effort xhigh --permission-mode plan",
 		"claude mcp list":                       "mcp list",
-		"codex exec hi":                         "--dangerously-bypass-approvals-and-sandbox exec hi",
-		"codex resume x":                        "--dangerously-bypass-approvals-and-sandbox resume x",
-		"codex -a on-request":                   "-a on-request",
-		"kiro --resume":                         "chat --resume",
+		"codex exec hi":                         "--dangerously-bypass-approvals-and-sandbox -c model_reasoning_effort=xhigh exec hi",
+		"codex resume x":                        "--dangerously-bypass-approvals-and-sandbox -c model_reasoning_effort=xhigh resume x",
+		"codex -a on-request":                   "-c model_reasoning_effort=xhigh -a on-request",
+		"kiro --resume":                         "chat --trust-all-tools --resume",
 		"pi -c":                                 "-c",
-		"claude --dangerously-skip-permissions": "--dangerously-skip-permissions",
+		"claude --dangerously-skip-permissions": "--effort xhigh --dangerously-skip-permissions",
 	} {
 		r := b.OK(append([]string{"--net", "none"}, strings.Fields(args)...)...)
 		if !strings.HasSuffix(strings.TrimSpace(r.Out), "called with "+want) {
@@ -337,7 +337,7 @@ func TestRealHarnesses(t *testing.T) {
 		t.Fatal("npm can't be reached from here: this runs in the test host alone")
 	}
 	prefix := filepath.Join(os.Getenv("HOME"), "jail-harnesses") // the store keeps it
-	for _, name := range []string{"@anthropic-ai/claude-code@2.1.332", "@openai/codex@0.171.0"} {
+	for _, name := range []string{"@anthropic-ai/claude-code@2.1.332", "@openai/codex@0.171.0", "@google/gemini-cli@0.61.0", "opencode-ai@1.18.33"} {
 		mark := filepath.Join(prefix, notPlain.ReplaceAllString(name, "-"))
 		if _, err := os.Stat(mark); err == nil {
 			continue
@@ -360,6 +360,33 @@ func TestRealHarnesses(t *testing.T) {
 		}
 		return b
 	}
+	t.Run("flags", func(t *testing.T) {
+		b := user(t)
+		table, err := os.ReadFile("/src/docs/harnesses.md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := 0
+		for _, name := range []string{"claude", "codex", "gemini", "opencode"} {
+			row := regexp.MustCompile(`(?m)^\| ` + name + ` \|.*$`).FindString(string(table))
+			help := b.OK("--net", "none", "--", name, "--help").Out
+			if name == "codex" {
+				help += b.OK("--net", "none", "--", name, "resume", "--help").Out
+			}
+			if version := regexp.MustCompile("` ([0-9.]+) \\|").FindStringSubmatch(row); version == nil || !strings.Contains(b.OK("--net", "none", "--", name, "--version").Out, version[1]) {
+				t.Errorf("%s has another version: %s", name, row)
+			}
+			for _, flag := range regexp.MustCompile("--[a-z-]+|`resume").FindAllString(row, -1) {
+				seen++
+				if !regexp.MustCompile(`(?m)(^|[ ,])` + strings.Trim(flag, "`") + `\b`).MatchString(help) {
+					t.Errorf("%s has no %s: %s", name, flag, help)
+				}
+			}
+		}
+		if seen < 12 {
+			t.Errorf("looked for %d flags: %s", seen, table)
+		}
+	})
 	t.Run("claude", func(t *testing.T) {
 		b := user(t)
 		if r := b.OK("--net", "none", "claude", "--version"); !strings.Contains(r.Out, "2.1.332") {
@@ -371,6 +398,9 @@ func TestRealHarnesses(t *testing.T) {
 		r := b.OK(append(args, "claude", "-p", "TOOLTEST", "--output-format", "stream-json", "--verbose")...)
 		if !strings.Contains(r.Out, `"permissionMode":"bypassPermissions"`) || mock.asked("k-"+b.Token) == 0 {
 			t.Errorf("the mock was asked %d times: %s", mock.asked("k-"+b.Token), r)
+		}
+		if !strings.Contains(mock.log.String(), `"effort":"xhigh"`) {
+			t.Errorf("how much to reason did not get there: %s", mock.log.String())
 		}
 		if got := b.File(t, "marker-uid"); got != "1000" {
 			t.Errorf("its tool ran as %q", got)
@@ -396,7 +426,7 @@ func TestRealHarnesses(t *testing.T) {
 		r := b.OK("--allow", at, "--env", "MOCK_KEY", "codex", "exec", "--skip-git-repo-check",
 			"-c", "model_provider=mock", "-c", "model_providers.mock.name=mock", "-c", "model_providers.mock.base_url=http://"+at+"/v1", "-c", "model_providers.mock.wire_api=responses",
 			"-c", "model_providers.mock.env_key=MOCK_KEY", "-c", "model=m", "hi")
-		if !strings.Contains(r.Out+r.Err, "hello from mock") || !strings.Contains(r.Err, "sandbox: danger-full-access") || !strings.Contains(r.Err, "approval: never") || mock.asked("k-"+b.Token) == 0 {
+		if !strings.Contains(r.Out+r.Err, "hello from mock") || !strings.Contains(r.Err, "sandbox: danger-full-access") || !strings.Contains(r.Err, "approval: never") || !strings.Contains(r.Err, "reasoning effort: xhigh") || mock.asked("k-"+b.Token) == 0 {
 			t.Errorf("the mock was asked %d times: %s", mock.asked("k-"+b.Token), r)
 		}
 	})
@@ -430,6 +460,7 @@ func (m *mock) answer(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	fmt.Fprintln(&m.log, r.Method, r.URL.Path, r.Header.Get("Authorization"), r.Header.Get("X-Api-Key"))
+	fmt.Fprintln(&m.log, regexp.MustCompile(`"effort":"[a-z]*"`).FindAllString(string(body), -1))
 	type o = map[string]any
 	event := func(name string, v o) {
 		v["type"] = name

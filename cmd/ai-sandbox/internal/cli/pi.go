@@ -28,33 +28,44 @@ func readPi(s setup) (in pibridge.Input, err error) {
 	return in, nil
 }
 
-// bridge gives pi's home in the sandbox the configuration of this machine.
-func (a *app) bridge(in *policy.Input, s setup) error {
+// bridge gives pi's home in the sandbox the configuration of this machine, and tells
+// what its model needs.
+func (a *app) bridge(in *policy.Input, s setup) ([]need, error) {
 	if !s.settings.Bool("pi_config") {
-		return nil
+		return nil, nil
 	}
 	if slices.ContainsFunc(in.Links, func(l policy.HomeLink) bool { return l.To != "" && within(pibridge.Dir, l.Path) }) {
 		a.notef("pi has this machine's own configuration (bind_harness_home), so nothing is brought in")
-		return nil
+		return nil, nil
 	}
 	from, err := readPi(s)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	from.Value = a.env[from.Token]
 	from.Passed = func(name string) bool { return name == from.Token || passes(*in, name) }
 	r, err := pibridge.Bridge(from)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if r.NeedsToken && !a.env.Has(from.Token) && !passes(*in, from.Token) {
-		return fmt.Errorf("pi's providers (~/%s) take their key from %s in a sandbox, and it is unset or empty here; set it, name another variable with --pi-token-env, or use --no-pi-config", pibridge.ModelsFile, from.Token)
+		return nil, fmt.Errorf("pi's providers (~/%s) take their key from %s in a sandbox, and it is unset or empty here; set it, name another variable with --pi-token-env, or use --no-pi-config", pibridge.ModelsFile, from.Token)
+	}
+	settings := policy.HomeManaged{Path: pibridge.SettingsFile, Mode: 0o600, Content: r.Settings, None: r.Settings == nil, Keys: true}
+	if level := s.settings.Text("thinking"); level != policy.ThinkingHost {
+		// What is set for one model would count for more.
+		settings.Fixed = []policy.HomeKey{{Key: "defaultThinkingLevel", Value: level}, {Key: "modelThinkingLevels"}}
+		in.Thinking = &policy.Thinking{Level: level, As: "defaultThinkingLevel in its settings"}
 	}
 	in.Managed = append(in.Managed,
 		policy.HomeManaged{Path: pibridge.ModelsFile, Mode: 0o600, Content: r.Models, None: r.Models == nil},
-		policy.HomeManaged{Path: pibridge.SettingsFile, Mode: 0o600, Content: r.Settings, None: r.Settings == nil, Keys: true},
+		settings,
 	)
-	return nil
+	var out []need
+	for _, u := range r.BaseURLs[r.Default] {
+		out = append(out, needOf("pi", u))
+	}
+	return out, nil
 }
 
 func within(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }

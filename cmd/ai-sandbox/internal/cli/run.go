@@ -101,13 +101,14 @@ func (a *app) request(s setup, p policy.Policy) RunRequest {
 // policy decides what the run may do.
 func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) {
 	command := inv.Args
-	var h harness.Harness // none for a command of the user's own
+	h := harness.Generic
+	level := s.settings.Text("thinking")
 	if inv.Harness != "" {
 		var ok bool
 		if h, ok = harness.Lookup(inv.Harness); !ok {
 			return policy.Policy{}, ImagePlan{}, fmt.Errorf("harness %s is unknown", quote(inv.Harness))
 		}
-		command = h.Argv(inv.Args)
+		command = h.Argv(inv.Args, level)
 	}
 	in := policy.Input{
 		Facts: policy.Facts{
@@ -122,6 +123,9 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 		// A workspace that ends with the sandbox has no home to come back to.
 		EphemeralHome: s.settings.Bool("ephemeral_home") || a.workspace != "",
 		Hold:          inv.Verb != "" && len(command) == 0,
+	}
+	if as := h.Reasons(inv.Args, level); as != "" {
+		in.Thinking = &policy.Thinking{Level: level, As: as}
 	}
 	var errs []error
 	var err error
@@ -155,8 +159,9 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 	if in.Runtime == policy.RuntimeLocal {
 		a.harness(&in, s, h)
 	}
+	needs := hostsOf(h, in)
 	if h.Bridge {
-		if err := a.bridge(&in, s); err != nil {
+		if needs, err = a.bridge(&in, s); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -203,6 +208,7 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 	if p.Net.Gated() && len(p.Net.Allow)+len(p.Net.AllowPrivate) == 0 {
 		a.notef("the allowlist is empty, so the gate refuses every host; --allow HOST lets one through")
 	}
+	a.suggest(p, needs)
 	return p, plan, nil
 }
 

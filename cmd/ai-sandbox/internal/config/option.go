@@ -126,6 +126,8 @@ var Options = []Option{
 		Usage: "where that is inside"},
 	{Key: "bind_harness_home", Kind: Bool, Default: "false", Source: InFile | InFlag, Use: UseStart, Topic: "files",
 		Usage: "let the agent write its whole directory in your home (~/.claude, ...): what it plants there, your own agent obeys later"},
+	{Key: "thinking", Default: "xhigh", Values: []string{"off", "minimal", "low", "medium", "high", "xhigh", "max", policy.ThinkingHost}, Use: UseStart, Topic: "agent", Arg: "LEVEL",
+		Usage: "how much pi, claude or codex reasons; host leaves it to your own configuration of it"},
 	{Key: "pi_config", Kind: Bool, Default: "true", Widens: tightTo("false", "true"), Use: UseStart | UseInspect, Topic: "agent",
 		Usage: "give pi the providers, models and preferences of this machine's ~/.pi/agent, without their keys; --no-pi-config does not"},
 	{Key: "pi_token_env", Default: "AI_API_TOKEN", Use: UseStart | UseInspect, Topic: "agent", Arg: "NAME",

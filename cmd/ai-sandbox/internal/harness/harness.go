@@ -1,9 +1,10 @@
-// Package harness is the table of the agent programs that ai-sandbox knows by
-// name: what a name runs, and what of the host and of its own home it needs for
-// that. It is pure data. An entry that needs code of its own gets a sub-package.
+// Package harness has an adapter for each agent program that ai-sandbox knows by
+// name, one file each: what the name runs, and what of the host and of its own home
+// it needs for that. It is pure data. An entry that needs code of its own gets a
+// sub-package.
 //
-// The facts in the table were read off the real programs: claude 2.1.332, codex
-// 0.171.0, pi 1.6.0. Those about kiro are from its documentation.
+// The facts were read off the real programs of the versions that are named. Those
+// about kiro are from its documentation.
 package harness
 
 import (
@@ -14,8 +15,7 @@ import (
 // Default is what runs when the command line names no harness, verb or command.
 const Default = "pi"
 
-// A Harness is one agent program. The zero Harness is a command given after
-// "--": it has no flags, no binds and no seeds.
+// A Harness is one agent program.
 type Harness struct {
 	// Name is the word on ai-sandbox's command line.
 	Name string
@@ -26,13 +26,26 @@ type Harness struct {
 	// Package and Version are what npm installs it from; "" when npm has none.
 	Package, Version string
 	// Token is the variable that the program reads its access token from, passed
-	// on where it is set; "" for a program whose login is in a file.
+	// on where it is set; "" where the user has to name it (see Credentials).
 	Token string
+	// Credentials are the variables that the program can have its key in, the
+	// usual one first: --env NAME passes one.
+	Credentials []string
+	// Hosts are what its model needs, where no other is set; they are suggested and
+	// never allowed by themselves. BaseURL is the variable that leads elsewhere, or "".
+	Hosts   []string
+	BaseURL string
 	// Bridge: the program's configuration on this machine is rewritten for it, by
 	// pibridge, and Token is the default of pi_token_env.
 	Bridge bool
 	// Skip makes the program work without asking for permission.
 	Skip Skip
+	// Session is how a session is begun under an id and resumed.
+	Session Session
+	// Model is the flag that names a model, or "".
+	Model string
+	// Thinking is how much it reasons, where a flag says so.
+	Thinking Thinking
 	// Verbs are first arguments that are commands of the program itself (mcp,
 	// login, ...) and not the agent's: they follow Command's first word, alone.
 	Verbs []string
@@ -67,74 +80,48 @@ type Skip struct {
 	Short []string
 }
 
-// Table lists every harness, in the order of the help.
-var Table = []Harness{
-	{
-		Name: "pi", Command: []string{"pi"}, About: "the pi coding agent (default)",
-		Package: "@earendil-works/pi-coding-agent", Version: "1.6.0",
-		Token: "AI_API_TOKEN", Bridge: true,
-		dir: ".pi", credential: ".pi/agent/auth.json", transcripts: piTranscripts, seeds: piSeeds,
-		dangers: "extensions, skills, MCP servers and the commands that auth.json may name",
-	},
-	{
-		Name: "claude", Command: []string{"claude"}, About: "Claude Code",
-		Package: "@anthropic-ai/claude-code", Version: "2.1.332",
-		Skip: Skip{
-			Flag: "--dangerously-skip-permissions",
-			Choices: []string{
-				"--dangerously-skip-permissions", "--allow-dangerously-skip-permissions",
-				"--permission-mode", // the flag would win
-				"--restricted",      // with the flag it refuses to start
-			},
-		},
-		// attach, logs, stop, kill, respawn and rm have to come first: behind
-		// the flag they are the text of a prompt.
-		Verbs: []string{
-			"agents", "attach", "auth", "auto-mode", "bridge", "daemon", "doctor", "gateway", "import", "install",
-			"kill", "logs", "mcp", "plugin", "plugins", "project", "purge", "remote", "remote-control", "respawn",
-			"rm", "self-hosted-agent-proxy", "self-hosted-runner", "setup-token", "stop", "sync", "ultrareview",
-			"update", "upgrade",
-		},
-		dir: ".claude", credential: ".claude/.credentials.json", transcripts: claudeTranscripts, obeyed: "memory", seeds: claudeSeeds,
-		dangers: "settings, hooks, skills, plugins, agents and memories",
-	},
-	{
-		Name: "codex", Command: []string{"codex"}, About: "OpenAI's Codex",
-		Package: "@openai/codex", Version: "0.171.0",
-		// It is an option of codex itself, and counts for exec, resume, fork
-		// and review when it stands before them.
-		Skip: Skip{
-			Flag: "--dangerously-bypass-approvals-and-sandbox",
-			Choices: []string{
-				// It is an error twice, and with each of these but the sandbox's,
-				// which it would override.
-				"--dangerously-bypass-approvals-and-sandbox", "--yolo",
-				"--ask-for-approval", "--approve-for-me", "--sandbox",
-			},
-			Short: []string{"-a", "-s"},
-		},
-		Verbs: []string{
-			"a", "agents", "app-server", "apply", "archive", "cloud", "completion", "debug", "delete", "doctor",
-			"exec-server", "features", "help", "login", "logout", "mcp", "migrate-nfs-db", "migrate-rollouts",
-			"plugin", "queue", "remote-control", "sandbox", "unarchive", "update",
-		},
-		// Its sessions are filed by date, all projects' together, and stay out.
-		dir: ".codex", credential: ".codex/auth.json", seeds: codexSeeds,
-		dangers: "configuration, hooks, skills, plugins, MCP servers and rules, and, where its background server runs, the socket that commands it",
-	},
-	{
-		Name: "kiro", Command: []string{"kiro-cli", "chat"}, About: "Kiro's command line",
-		Verbs: []string{
-			"--help-all", "--version", "-V", "acp", "agent", "chat", "diagnostic", "doctor", "help", "inline",
-			"integrations", "issue", "login", "logout", "mcp", "settings", "theme", "translate", "update",
-			"version", "whoami",
-		},
-		// Its login is in .local/share/kiro-cli/data.sqlite3, with every
-		// project's conversations, and it has to write there: it stays out.
-		dir:     ".kiro",
-		dangers: "settings, hooks, steering files, agents and MCP servers",
-	},
+// ID stands for a session's id in the arguments of a Session.
+const ID = "ID"
+
+// A Session are the arguments that begin one under an id of the caller's, resume the
+// one with an id, and resume the last; nil is what the program has not.
+type Session struct{ New, Resume, Last []string }
+
+// Levels are the values of the setting thinking that mean an amount, from the least
+// on. They are pi's.
+var Levels = []string{"off", "minimal", "low", "medium", "high", "xhigh", "max"}
+
+// Thinking is how a program is told how much to reason: Flag, then Before and what
+// the level is in its own words. The zero one has no flag for it.
+type Thinking struct {
+	Flag, Before string
+	// Words are by level: a program has not all of them.
+	Words map[string]string
+	// Key is in an argument by which the user says it himself.
+	Key string
 }
+
+// Args are the arguments for a level, or nil where the program has no flag for it or
+// args say it already.
+func (h Harness) thinkingArgs(level string, args []string) []string {
+	t := h.Thinking
+	word := t.Words[level]
+	if word == "" || len(args) > 0 && slices.Contains(h.Verbs, args[0]) {
+		return nil
+	}
+	for _, arg := range args {
+		if arg == "--" {
+			break
+		}
+		if strings.Contains(arg, t.Key) {
+			return nil
+		}
+	}
+	return []string{t.Flag, t.Before + word}
+}
+
+// Table lists every harness, in the order of the help.
+var Table = []Harness{pi, claude, codex, kiro, gemini, opencode}
 
 // Lookup finds a harness by its name.
 func Lookup(name string) (Harness, bool) {
@@ -147,17 +134,25 @@ func Lookup(name string) (Harness, bool) {
 }
 
 // Argv is the command line inside: the harness with the user's arguments, and
-// with Skip's flag before them where it means something and the user has not
-// chosen. It stands first, for new and resumed runs alike: there no option that
-// takes a list, and no "--", can swallow it.
-func (h Harness) Argv(args []string) []string {
-	switch {
-	case len(args) > 0 && slices.Contains(h.Verbs, args[0]):
+// before them Skip's flag and the thinking level ("" for the program's own), where
+// they mean something and the user has not chosen. They stand first, for new and
+// resumed runs alike: there no option that takes a list, and no "--", can swallow
+// them.
+func (h Harness) Argv(args []string, level string) []string {
+	if len(args) > 0 && slices.Contains(h.Verbs, args[0]) {
 		return slices.Concat(h.Command[:1], args)
-	case h.Skip.Flag == "" || h.Skip.chosen(args):
-		return slices.Concat(h.Command, args)
 	}
-	return slices.Concat(h.Command, []string{h.Skip.Flag}, args)
+	argv := slices.Clone(h.Command)
+	if h.Skip.Flag != "" && !h.Skip.chosen(args) {
+		argv = append(argv, h.Skip.Flag)
+	}
+	return slices.Concat(argv, h.thinkingArgs(level, args), args)
+}
+
+// Reasons is what a level is for the command line: the arguments that say so, or ""
+// where none do.
+func (h Harness) Reasons(args []string, level string) string {
+	return strings.Join(h.thinkingArgs(level, args), " ")
 }
 
 // chosen tells whether args hold one of the choices. A value that looks like one

@@ -145,10 +145,15 @@ func TestArgv(t *testing.T) {
 		{"codex", "mcp list", "codex mcp list"},
 		{"codex", "sandbox true", "codex sandbox true"},
 
-		{"kiro", "", "kiro-cli chat"},
-		{"kiro", "hello", "kiro-cli chat hello"},
-		{"kiro", "--resume", "kiro-cli chat --resume"},
-		{"kiro", "--resume-id " + id, "kiro-cli chat --resume-id " + id},
+		{"kiro", "", "kiro-cli chat --trust-all-tools"},
+		{"kiro", "hello", "kiro-cli chat --trust-all-tools hello"},
+		{"kiro", "--resume", "kiro-cli chat --trust-all-tools --resume"},
+		{"kiro", "--trust-tools=read", "kiro-cli chat --trust-tools=read"},
+		{"gemini", "-p hi", "gemini --yolo -p hi"},
+		{"gemini", "--approval-mode plan", "gemini --approval-mode plan"},
+		{"gemini", "mcp list", "gemini mcp list"},
+		{"opencode", "run hi", "opencode run hi"},
+		{"kiro", "--resume-id " + id, "kiro-cli chat --trust-all-tools --resume-id " + id},
 		{"kiro", "chat --resume", "kiro-cli chat --resume"},
 		{"kiro", "login --use-device-flow", "kiro-cli login --use-device-flow"},
 		{"kiro", "--version", "kiro-cli --version"},
@@ -164,7 +169,7 @@ func TestArgv(t *testing.T) {
 		}
 		args := strings.Fields(tc.args)
 		kept := slices.Clone(args)
-		if got := strings.Join(h.Argv(args), " "); got != tc.want {
+		if got := strings.Join(h.Argv(args, ""), " "); got != tc.want {
 			t.Errorf("%s with %q:\n%s\ninstead of\n%s", tc.harness, tc.args, got, tc.want)
 		}
 		if !slices.Equal(args, kept) {
@@ -173,12 +178,54 @@ func TestArgv(t *testing.T) {
 	}
 }
 
+// TestThinking: the level as each program says it, and not where the user has said it
+// or where the first argument is a command of the program's own.
+func TestThinking(t *testing.T) {
+	for _, tc := range []struct{ harness, level, args, want string }{
+		{"claude", "xhigh", "-p hi", "claude --dangerously-skip-permissions --effort xhigh -p hi"},
+		{"claude", "off", "", "claude --dangerously-skip-permissions --effort low"},
+		{"claude", "host", "", "claude --dangerously-skip-permissions"},
+		{"claude", "xhigh", "--effort low", "claude --dangerously-skip-permissions --effort low"},
+		{"claude", "xhigh", "--effort=low", "claude --dangerously-skip-permissions --effort=low"},
+		{"claude", "xhigh", "-- --effort", "claude --dangerously-skip-permissions --effort xhigh -- --effort"},
+		{"claude", "xhigh", "mcp list", "claude mcp list"},
+		{"codex", "xhigh", "exec hi", "codex --dangerously-bypass-approvals-and-sandbox -c model_reasoning_effort=xhigh exec hi"},
+		{"codex", "off", "", "codex --dangerously-bypass-approvals-and-sandbox -c model_reasoning_effort=none"},
+		{"codex", "max", "-s read-only", "codex -c model_reasoning_effort=xhigh -s read-only"},
+		{"codex", "xhigh", `exec -c model_reasoning_effort="low"`, `codex --dangerously-bypass-approvals-and-sandbox exec -c model_reasoning_effort="low"`},
+		{"codex", "xhigh", "login", "codex login"},
+		{"pi", "xhigh", "", "pi"}, // it is in its settings
+		{"gemini", "xhigh", "", "gemini --yolo"},
+		{"kiro", "xhigh", "", "kiro-cli chat --trust-all-tools"},
+	} {
+		h := lookup(t, tc.harness)
+		args := strings.Fields(tc.args)
+		got := strings.Join(h.Argv(args, tc.level), " ")
+		if got != tc.want {
+			t.Errorf("%s %s with %q:\n%s\ninstead of\n%s", tc.harness, tc.level, tc.args, got, tc.want)
+		}
+		if r := h.Reasons(args, tc.level); r != "" && !strings.Contains(got, " "+r) || r == "" && strings.Contains(got, "effort") && !strings.Contains(tc.args, "effort") {
+			t.Errorf("%s %s with %q: %q", tc.harness, tc.level, tc.args, r)
+		}
+	}
+	for _, h := range Table {
+		for _, level := range Levels {
+			if (h.Thinking.Words[level] == "") != (h.Thinking.Flag == "") {
+				t.Errorf("%s has no word for %s", h.Name, level)
+			}
+		}
+		if len(h.Thinking.Words) > len(Levels) {
+			t.Errorf("%s has words for more than there is", h.Name)
+		}
+	}
+}
+
 // TestArgvOwnsItsTable: what a caller appends to one argv is not in the next.
 func TestArgvOwnsItsTable(t *testing.T) {
 	for _, h := range Table {
-		_ = append(h.Argv(nil), "--planted")
-		_ = append(h.Argv([]string{"login"}), "--planted")
-		if slices.Contains(h.Argv([]string{"x"}), "--planted") || slices.Contains(h.Command, "--planted") {
+		_ = append(h.Argv(nil, "high"), "--planted")
+		_ = append(h.Argv([]string{"login"}, "high"), "--planted")
+		if slices.Contains(h.Argv([]string{"x"}, "high"), "--planted") || slices.Contains(h.Command, "--planted") {
 			t.Errorf("%s: the table can be written through an argv", h.Name)
 		}
 	}
@@ -203,6 +250,7 @@ var full = machine{
 	"/home/dev/.claude/projects/-home-dev-work-other/", "/home/dev/.claude/projects/-home-dev-work-other/memory/",
 	"/home/dev/.claude/projects/-tmp-shop/", "/home/dev/.claude/projects/-tmp-shop/memory/",
 	"/home/dev/.codex/", "/home/dev/.codex/auth.json", "/home/dev/.codex/sessions/", "/home/dev/.codex/config.toml",
+	"/home/dev/.gemini/", "/home/dev/.config/opencode/",
 	"/home/dev/.kiro/", "/home/dev/.kiro/sessions/", "/home/dev/.local/share/kiro-cli/data.sqlite3",
 	"/home/dev/.pi/", "/home/dev/.pi/agent/auth.json", "/home/dev/.pi/agent/sessions/--home-dev-work-my_shop.v2--/",
 	"/home/dev/.pi/agent/sessions/--tmp-shop--/",

@@ -8,9 +8,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode/utf16"
 
 	"ai-sandbox/policy"
 )
@@ -162,31 +160,6 @@ func (h Harness) Seeds(workdir string, links []Link) []Seed {
 	return out
 }
 
-// claudeSeeds: without the first claude looks for its maker's hosts and asks for
-// a theme and for trust, and starts with none of them; without the second it
-// asks, at each start with the flag, whether it may go without asking.
-func claudeSeeds(workdir string) []Seed {
-	return []Seed{
-		{Path: ".claude.json", Mode: 0o600, Content: asJSON(map[string]any{
-			"hasCompletedOnboarding": true,
-			"projects":               map[string]any{workdir: map[string]any{"hasTrustDialogAccepted": true}},
-		})},
-		{Path: ".claude/settings.json", Mode: 0o600, Content: asJSON(map[string]any{"skipDangerousModePermissionPrompt": true})},
-	}
-}
-
-// codexSeeds: without it codex asks for trust in a git repository.
-func codexSeeds(workdir string) []Seed {
-	text := "[projects." + tomlString(workdir) + "]\ntrust_level = \"trusted\"\n"
-	return []Seed{{Path: ".codex/config.toml", Mode: 0o600, Content: []byte(text)}}
-}
-
-// piSeeds: without it pi asks for trust in a project with a .pi directory, and
-// does without that when it can't ask.
-func piSeeds(workdir string) []Seed {
-	return []Seed{{Path: ".pi/agent/trust.json", Mode: 0o600, Content: asJSON(map[string]any{workdir: true})}}
-}
-
 // asJSON can't fail: what it is given are maps of strings and truths.
 func asJSON(v any) []byte {
 	text, err := json.MarshalIndent(v, "", "  ")
@@ -194,56 +167,4 @@ func asJSON(v any) []byte {
 		panic(err)
 	}
 	return append(text, '\n')
-}
-
-// tomlString is a TOML basic string (TOML 1.0, "String").
-func tomlString(s string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case r < ' ' || r == 0x7f:
-			fmt.Fprintf(&b, `\u%04X`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
-}
-
-// claudeTranscripts is where claude keeps a project's sessions. Each UTF-16 unit
-// of the path that is no ASCII letter or digit becomes "-", and a name of more
-// than 200 is cut and told apart by a hash. Short names are not: a.b and a-b
-// share theirs.
-func claudeTranscripts(project string) string {
-	const longest = 200
-	var name strings.Builder
-	var hash int32
-	for _, u := range utf16.Encode([]rune(project)) {
-		hash = hash*31 + int32(u)
-		if u < 0x80 && (u >= '0' && u <= '9' || u|0x20 >= 'a' && u|0x20 <= 'z') {
-			name.WriteByte(byte(u))
-		} else {
-			name.WriteByte('-')
-		}
-	}
-	dir := name.String()
-	if len(dir) > longest {
-		n := int64(hash)
-		if n < 0 {
-			n = -n
-		}
-		dir = dir[:longest] + "-" + strconv.FormatInt(n, 36)
-	}
-	return ".claude/projects/" + dir
-}
-
-// piTranscripts is where pi keeps a project's sessions.
-func piTranscripts(project string) string {
-	name := strings.NewReplacer("/", "-", `\`, "-", ":", "-").Replace(strings.TrimPrefix(project, "/"))
-	return ".pi/agent/sessions/--" + name + "--"
 }

@@ -46,8 +46,8 @@ type Result struct {
 	NeedsToken bool
 	// Changes are what was rewritten or left out, in the order of the files.
 	Changes []Change
-	// Default is the provider that pi starts with, or "" where its settings name
-	// none; BaseURLs are the providers' own, by name.
+	// Default is the provider that pi starts with: the one of its settings, else its
+	// first one, or "". BaseURLs are the providers', by name.
 	Default  string
 	BaseURLs map[string][]string
 }
@@ -89,7 +89,18 @@ func Bridge(in Input) (Result, error) {
 		}
 		b.out.Settings = encode(b.settings(top))
 	}
+	if b.out.Default != "" && len(b.out.BaseURLs[b.out.Default]) == 0 && builtin[b.out.Default] != "" {
+		b.out.BaseURLs[b.out.Default] = []string{builtin[b.out.Default]}
+	}
 	return b.out, b.check()
+}
+
+// builtin are where pi's own providers are, where its files do not say another place:
+// those of pi-ai's catalogue that have one host for all.
+var builtin = map[string]string{
+	"anthropic": "https://api.anthropic.com", "cerebras": "https://api.cerebras.ai", "deepseek": "https://api.deepseek.com",
+	"fireworks": "https://api.fireworks.ai", "google": "https://generativelanguage.googleapis.com", "groq": "https://api.groq.com",
+	"mistral": "https://api.mistral.ai", "openai": "https://api.openai.com", "openrouter": "https://openrouter.ai", "xai": "https://api.x.ai",
 }
 
 type bridge struct {
@@ -187,6 +198,9 @@ func (b *bridge) models(top *object) *object {
 		list := &object{}
 		for _, p := range providers.members {
 			if fields, ok := p.value.(*object); ok {
+				if b.out.Default == "" {
+					b.out.Default = p.name
+				}
 				list.set(p.name, b.entry("providers."+p.name, p.name, fields))
 			} else {
 				b.drop("providers."+p.name, p.value, "it is no object")

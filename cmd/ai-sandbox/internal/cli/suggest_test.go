@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/harness"
+	"ai-sandbox/policy"
+)
+
+func TestSuggest(t *testing.T) {
+	claude, _ := harness.Lookup("claude")
+	codex, _ := harness.Lookup("codex")
+	pi := func(url string) func(policy.Input) []need {
+		return func(policy.Input) []need { return []need{needOf("pi", url)} }
+	}
+	of := func(h harness.Harness) func(policy.Input) []need {
+		return func(in policy.Input) []need { return hostsOf(h, in) }
+	}
+	for _, tc := range []struct {
+		what    string
+		needs   func(policy.Input) []need
+		net     string
+		allow   []string
+		private []string
+		env     []string
+		want    string // the end of the line, or "" for none
+	}{
+		{"missing", of(claude), policy.NetGated, nil, nil, nil, "claude has its model at api.anthropic.com, which the allowlist does not let through; add: --allow api.anthropic.com"},
+		{"missing in a jail", of(claude), policy.NetUnix, []string{"example.com"}, nil, nil, "add: --allow api.anthropic.com"},
+		{"there", of(claude), policy.NetGated, []string{"api.anthropic.com"}, nil, nil, ""},
+		{"there by its domain", of(claude), policy.NetGated, []string{".anthropic.com"}, nil, nil, ""},
+		{"there at another port", of(claude), policy.NetGated, []string{"api.anthropic.com:8443"}, nil, nil, "add: --allow api.anthropic.com"},
+		{"one of two", of(codex), policy.NetGated, []string{"chatgpt.com"}, nil, nil, ""},
+		{"none of two", of(codex), policy.NetGated, nil, nil, nil, "add: --allow api.openai.com"},
+		{"elsewhere", of(claude), policy.NetGated, []string{"api.anthropic.com"}, nil, []string{"ANTHROPIC_BASE_URL=https://llm.example.com:8443/x"}, "add: --allow llm.example.com:8443"},
+		{"elsewhere, and there", of(claude), policy.NetGated, []string{"llm.example.com"}, nil, []string{"ANTHROPIC_BASE_URL=http://llm.example.com"}, ""},
+		{"elsewhere, and nobody knows where", of(claude), policy.NetGated, nil, nil, []string{"ANTHROPIC_BASE_URL"}, ""},
+		{"a provider", pi("https://llm.example.com/v1"), policy.NetGated, nil, nil, nil, "pi has its model at llm.example.com, which the allowlist does not let through; add: --allow llm.example.com"},
+		{"a private address", pi("http://10.1.2.3:8000/v1"), policy.NetGated, nil, nil, nil, "add: --allow-private 10.1.2.3:8000"},
+		{"a private address that may not be", pi("http://10.1.2.3:8000/v1"), policy.NetGated, []string{"10.1.2.3:8000"}, nil, nil, "add: --allow-private 10.1.2.3:8000"},
+		{"a private address, there", pi("http://10.1.2.3:8000/v1"), policy.NetGated, nil, []string{"10.1.2.3:8000"}, nil, ""},
+		{"this machine", pi("http://localhost:11434/v1"), policy.NetGated, nil, nil, nil, "which is the sandbox itself inside; give it an address of this machine's, and --allow-private ADDRESS:11434"},
+		{"this machine's address", pi("http://[::1]:11434/v1"), policy.NetGated, nil, nil, nil, "--allow-private ADDRESS:11434"},
+		{"no address", pi("nonsense"), policy.NetGated, nil, nil, nil, ""},
+		{"no network", of(claude), policy.NetNone, nil, nil, nil, ""},
+		{"all of the network", of(claude), policy.NetHost, nil, nil, nil, ""},
+		{"a command", of(harness.Generic), policy.NetGated, nil, nil, nil, ""},
+	} {
+		var out bytes.Buffer
+		a := &app{}
+		a.Err = &out
+		p := policy.Policy{Net: policy.Net{Mode: tc.net}}
+		for list, texts := range map[*[]policy.Entry][]string{&p.Net.Allow: tc.allow, &p.Net.AllowPrivate: tc.private} {
+			for _, text := range texts {
+				e, err := policy.ParseEntry(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				*list = append(*list, e)
+			}
+		}
+		a.suggest(p, tc.needs(policy.Input{Env: tc.env}))
+		if got := strings.TrimSpace(out.String()); (got == "") != (tc.want == "") || !strings.HasSuffix(got, tc.want) || strings.Count(got, "\n") > 0 {
+			t.Errorf("%s: %q, want %q", tc.what, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,80 @@
+// Claude Code, 2.1.332.
+
+package harness
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf16"
+)
+
+var claude = Harness{
+	Name: "claude", Command: []string{"claude"}, About: "Claude Code",
+	Package: "@anthropic-ai/claude-code", Version: "2.1.332",
+	Skip: Skip{
+		Flag: "--dangerously-skip-permissions",
+		Choices: []string{
+			"--dangerously-skip-permissions", "--allow-dangerously-skip-permissions",
+			"--permission-mode", // the flag would win
+			"--restricted",      // with the flag it refuses to start
+		},
+	},
+	Credentials: []string{"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_AUTH_TOKEN"},
+	Hosts:       []string{"api.anthropic.com"}, BaseURL: "ANTHROPIC_BASE_URL",
+	Session: Session{New: []string{"--session-id", ID}, Resume: []string{"--resume", ID}, Last: []string{"--continue"}},
+	Model:   "--model",
+	// It has no less than low.
+	Thinking: Thinking{Flag: "--effort", Key: "--effort", Words: map[string]string{
+		"off": "low", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max",
+	}},
+	// attach, logs, stop, kill, respawn and rm have to come first: behind
+	// the flag they are the text of a prompt.
+	Verbs: []string{
+		"agents", "attach", "auth", "auto-mode", "bridge", "daemon", "doctor", "gateway", "import", "install",
+		"kill", "logs", "mcp", "plugin", "plugins", "project", "purge", "remote", "remote-control", "respawn",
+		"rm", "self-hosted-agent-proxy", "self-hosted-runner", "setup-token", "stop", "sync", "ultrareview",
+		"update", "upgrade",
+	},
+	dir: ".claude", credential: ".claude/.credentials.json", transcripts: claudeTranscripts, obeyed: "memory", seeds: claudeSeeds,
+	dangers: "settings, hooks, skills, plugins, agents and memories",
+}
+
+// claudeSeeds: without the first claude looks for its maker's hosts and asks for
+// a theme and for trust, and starts with none of them; without the second it
+// asks, at each start with the flag, whether it may go without asking.
+func claudeSeeds(workdir string) []Seed {
+	return []Seed{
+		{Path: ".claude.json", Mode: 0o600, Content: asJSON(map[string]any{
+			"hasCompletedOnboarding": true,
+			"projects":               map[string]any{workdir: map[string]any{"hasTrustDialogAccepted": true}},
+		})},
+		{Path: ".claude/settings.json", Mode: 0o600, Content: asJSON(map[string]any{"skipDangerousModePermissionPrompt": true})},
+	}
+}
+
+// claudeTranscripts is where claude keeps a project's sessions. Each UTF-16 unit
+// of the path that is no ASCII letter or digit becomes "-", and a name of more
+// than 200 is cut and told apart by a hash. Short names are not: a.b and a-b
+// share theirs.
+func claudeTranscripts(project string) string {
+	const longest = 200
+	var name strings.Builder
+	var hash int32
+	for _, u := range utf16.Encode([]rune(project)) {
+		hash = hash*31 + int32(u)
+		if u < 0x80 && (u >= '0' && u <= '9' || u|0x20 >= 'a' && u|0x20 <= 'z') {
+			name.WriteByte(byte(u))
+		} else {
+			name.WriteByte('-')
+		}
+	}
+	dir := name.String()
+	if len(dir) > longest {
+		n := int64(hash)
+		if n < 0 {
+			n = -n
+		}
+		dir = dir[:longest] + "-" + strconv.FormatInt(n, 36)
+	}
+	return ".claude/projects/" + dir
+}

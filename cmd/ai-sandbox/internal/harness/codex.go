@@ -1,0 +1,66 @@
+// OpenAI's Codex, 0.171.0.
+
+package harness
+
+import (
+	"fmt"
+	"strings"
+)
+
+var codex = Harness{
+	Name: "codex", Command: []string{"codex"}, About: "OpenAI's Codex",
+	Package: "@openai/codex", Version: "0.171.0",
+	// It is an option of codex itself, and counts for exec, resume, fork
+	// and review when it stands before them.
+	Skip: Skip{
+		Flag: "--dangerously-bypass-approvals-and-sandbox",
+		Choices: []string{
+			// It is an error twice, and with each of these but the sandbox's,
+			// which it would override.
+			"--dangerously-bypass-approvals-and-sandbox", "--yolo",
+			"--ask-for-approval", "--approve-for-me", "--sandbox",
+		},
+		Short: []string{"-a", "-s"},
+	},
+	Credentials: []string{"OPENAI_API_KEY", "CODEX_API_KEY"},
+	// The second is for a login with ChatGPT.
+	Hosts: []string{"api.openai.com", "chatgpt.com"}, BaseURL: "OPENAI_BASE_URL",
+	Session: Session{Resume: []string{"resume", ID}, Last: []string{"resume", "--last"}},
+	Model:   "--model",
+	Thinking: Thinking{Flag: "-c", Before: "model_reasoning_effort=", Key: "model_reasoning_effort", Words: map[string]string{
+		"off": "none", "minimal": "minimal", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "xhigh",
+	}},
+	Verbs: []string{
+		"a", "agents", "app-server", "apply", "archive", "cloud", "completion", "debug", "delete", "doctor",
+		"exec-server", "features", "help", "login", "logout", "mcp", "migrate-nfs-db", "migrate-rollouts",
+		"plugin", "queue", "remote-control", "sandbox", "unarchive", "update",
+	},
+	// Its sessions are filed by date, all projects' together, and stay out.
+	dir: ".codex", credential: ".codex/auth.json", seeds: codexSeeds,
+	dangers: "configuration, hooks, skills, plugins, MCP servers and rules, and, where its background server runs, the socket that commands it",
+}
+
+// codexSeeds: without it codex asks for trust in a git repository.
+func codexSeeds(workdir string) []Seed {
+	text := "[projects." + tomlString(workdir) + "]\ntrust_level = \"trusted\"\n"
+	return []Seed{{Path: ".codex/config.toml", Mode: 0o600, Content: []byte(text)}}
+}
+
+// tomlString is a TOML basic string (TOML 1.0, "String").
+func tomlString(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r < ' ' || r == 0x7f:
+			fmt.Fprintf(&b, `\u%04X`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}

@@ -1,0 +1,22 @@
+// Google's Gemini, 0.61.0.
+
+package harness
+
+var gemini = Harness{
+	Name: "gemini", Command: []string{"gemini"}, About: "Google's Gemini",
+	Package: "@google/gemini-cli", Version: "0.61.0",
+	Credentials: []string{"GEMINI_API_KEY", "GOOGLE_API_KEY"},
+	Hosts:       []string{"generativelanguage.googleapis.com"}, BaseURL: "GOOGLE_GEMINI_BASE_URL",
+	Skip:    Skip{Flag: "--yolo", Choices: []string{"--approval-mode", "--yolo"}, Short: []string{"-y"}},
+	Session: Session{New: []string{"--session-id", ID}, Last: []string{"--resume", "latest"}},
+	Model:   "--model",
+	Verbs:   []string{"extension", "extensions", "gemma", "hook", "hooks", "mcp", "skill", "skills"},
+	// Its login is for its maker's own service, and is not taken along.
+	dir: ".gemini", seeds: geminiSeeds,
+	dangers: "settings, extensions, hooks, skills, MCP servers and policies",
+}
+
+// geminiSeeds: without it gemini asks whether the directory is trusted.
+func geminiSeeds(workdir string) []Seed {
+	return []Seed{{Path: ".gemini/trustedFolders.json", Mode: 0o600, Content: asJSON(map[string]any{workdir: "TRUST_FOLDER"})}}
+}

@@ -1,0 +1,22 @@
+// Kiro's command line, from its documentation: npm has no package of it, and no real one
+// was run.
+
+package harness
+
+var kiro = Harness{
+	Name: "kiro", Command: []string{"kiro-cli", "chat"}, About: "Kiro's command line",
+	Credentials: []string{"KIRO_API_KEY"},
+	Hosts:       []string{"q.us-east-1.amazonaws.com"},
+	Skip:        Skip{Flag: "--trust-all-tools", Choices: []string{"--trust-all-tools", "--trust-tools"}, Short: []string{"-a"}},
+	Session:     Session{Resume: []string{"--resume-id", ID}, Last: []string{"--resume"}},
+	Model:       "--model",
+	Verbs: []string{
+		"--help-all", "--version", "-V", "acp", "agent", "chat", "diagnostic", "doctor", "help", "inline",
+		"integrations", "issue", "login", "logout", "mcp", "settings", "theme", "translate", "update",
+		"version", "whoami",
+	},
+	// Its login is in .local/share/kiro-cli/data.sqlite3, with every
+	// project's conversations, and it has to write there: it stays out.
+	dir:     ".kiro",
+	dangers: "settings, hooks, steering files, agents and MCP servers",
+}

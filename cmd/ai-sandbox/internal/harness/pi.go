@@ -1,0 +1,31 @@
+// Pi, 1.6.0.
+
+package harness
+
+import (
+	"strings"
+)
+
+var pi = Harness{
+	Name: "pi", Command: []string{"pi"}, About: "the pi coding agent (default)",
+	Package: "@earendil-works/pi-coding-agent", Version: "1.6.0",
+	Token: "AI_API_TOKEN", Bridge: true, Credentials: []string{"AI_API_TOKEN"},
+	// Its hosts are its providers' (see pibridge), and the thinking level is in its
+	// settings.
+	Session: Session{New: []string{"--session-id", ID}, Resume: []string{"--session", ID}, Last: []string{"--continue"}},
+	Model:   "--model",
+	dir:     ".pi", credential: ".pi/agent/auth.json", transcripts: piTranscripts, seeds: piSeeds,
+	dangers: "extensions, skills, MCP servers and the commands that auth.json may name",
+}
+
+// piSeeds: without it pi asks for trust in a project with a .pi directory, and
+// does without that when it can't ask.
+func piSeeds(workdir string) []Seed {
+	return []Seed{{Path: ".pi/agent/trust.json", Mode: 0o600, Content: asJSON(map[string]any{workdir: true})}}
+}
+
+// piTranscripts is where pi keeps a project's sessions.
+func piTranscripts(project string) string {
+	name := strings.NewReplacer("/", "-", `\`, "-", ":", "-").Replace(strings.TrimPrefix(project, "/"))
+	return ".pi/agent/sessions/--" + name + "--"
+}
