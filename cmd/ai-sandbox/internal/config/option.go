@@ -128,7 +128,7 @@ var Options = []Option{
 		Usage: "let the agent write its whole directory in your home (~/.claude, ...): what it plants there, your own agent obeys later"},
 	{Key: "thinking", Default: "xhigh", Values: []string{"off", "minimal", "low", "medium", "high", "xhigh", "max", policy.ThinkingHost}, Use: UseStart, Topic: "agent", Arg: "LEVEL",
 		Usage: "how much pi, claude or codex reasons; host leaves it to your own configuration of it"},
-	{Key: "pi_config", Kind: Bool, Default: "true", Widens: tightTo("false", "true"), Use: UseStart | UseInspect, Topic: "agent",
+	{Key: "pi_config", Kind: Bool, Default: "true", Use: UseStart | UseInspect, Topic: "agent",
 		Usage: "give pi the providers, models and preferences of this machine's ~/.pi/agent, without their keys; --no-pi-config does not"},
 	{Key: "pi_token_env", Default: "AI_API_TOKEN", Use: UseStart | UseInspect, Topic: "agent", Arg: "NAME",
 		Usage: "pi's providers take their key from the variable NAME"},
