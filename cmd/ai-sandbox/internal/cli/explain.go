@@ -54,6 +54,7 @@ var explainVerb = &verb{
 		if err != nil {
 			return err
 		}
+		a.settled = false // what another run of these settings would pass is a secret, too
 		b := &answer{settings: s.settings, policy: p}
 		if isPath(what) {
 			for _, it := range s.settings["mount"] {

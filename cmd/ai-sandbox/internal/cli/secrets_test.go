@@ -126,6 +126,10 @@ func TestVerbsHideSecrets(t *testing.T) {
 		"update": {"update", "update --json", "update --check"}, "wait": {"wait --ready --json x", "wait --exit x", "wait --exit --json x"},
 		"help": nil, "version": nil, // these say nothing of anybody
 	}
+	// An agent's token as well, whether or not an agent is named.
+	if s.do("explain", "--ignore-project-config", "/x/tok-"+canary); !strings.Contains(s.out.String(), "/x/[AI_API_TOKEN], of this machine") {
+		t.Error(s.out.String())
+	}
 	for _, v := range verbs() {
 		names := []string{v.name}
 		if len(v.subs) > 0 {
