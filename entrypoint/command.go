@@ -86,6 +86,7 @@ func (s *session) run(sp *spec.Spec) int {
 		switch {
 		case over == nil:
 		case over.id == 0:
+			s.blocked.last()
 			_ = s.send(spec.ToHost{Exited: &over.end}) // the exit code tells the same
 			return over.end.Code
 		default:

@@ -125,9 +125,15 @@ func (g *gate) wait(tick <-chan time.Time) error {
 		}
 	case <-g.signals:
 		return errStop
-	case _, ok := <-g.line:
-		if !ok {
+	case f, ok := <-g.line:
+		if !ok || f.err != nil {
 			return errStop
+		}
+		if f.Reload > 0 && f.Reload <= len(g.pids) {
+			// squid(8): SIGHUP reads the configuration, and what is open stays.
+			if err := unix.Kill(g.pids[f.Reload-1], unix.SIGHUP); err != nil {
+				return fmt.Errorf("tell squid of its new configuration: %w", err)
+			}
 		}
 	case <-tick:
 	}

@@ -28,6 +28,9 @@ func proveJail(sp *spec.Spec) error {
 		if err := checkRoutes(); err != nil {
 			return refuse("network", err)
 		}
+		if err := canaryIsSilent(sp, nil); err != nil {
+			return refuse("network", err)
+		}
 	}
 	if err := checkMounts(sp); err != nil {
 		return refuse("mounts", err)

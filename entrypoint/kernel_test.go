@@ -58,6 +58,7 @@ type box struct {
 	Spec    spec.Spec
 	env     []string // of stage, and of PID 1
 	keep    bool     // leave the FIFOs' names
+	test    *spec.GateTest
 	tty     *os.File // the terminal's inner end
 	input   *os.File // instead of nothing
 	output  *os.File // instead of stdout
@@ -235,6 +236,9 @@ func (b *box) begin() {
 	if !b.keep {
 		b.must(os.Remove(b.path("ctl", spec.InName)))
 		b.must(os.Remove(b.path("ctl", spec.OutName)))
+	}
+	if b.test != nil {
+		b.send(spec.ToGuest{Gate: b.test})
 	}
 	b.send(spec.ToGuest{Go: true})
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ai-sandbox/entrypoint/netfilter"
 	"ai-sandbox/entrypoint/spec"
 )
 
@@ -103,9 +104,9 @@ func foreignRoute(table string, column int) string {
 	return ""
 }
 
-// probe sends one datagram where nothing may go. Without a route (modes unix and
-// none) there is nothing to try.
-func probe(f spec.Firewall) error {
+// probe sends one datagram where nothing may go, and hears of it in the log. Without
+// a route (modes unix and none) there is nothing to try.
+func probe(f spec.Firewall, log *netfilter.Log) error {
 	if f.Mode != spec.ModeGated {
 		return nil
 	}
@@ -122,7 +123,7 @@ func probe(f spec.Firewall) error {
 	err = unix.Sendto(fd, nil, 0, &unix.SockaddrInet4{Port: discard, Addr: addr.As4()})
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return nil
+		return log.Expect(netfilter.Packet{Proto: "udp", Dst: addr, Port: discard})
 	case err != nil:
 		return fmt.Errorf("try a datagram past the gate: %w", err)
 	}

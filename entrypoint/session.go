@@ -44,6 +44,10 @@ type session struct {
 	running  map[int]*child
 	// drained are those whose terminal's last output is through.
 	drained chan *child
+	// log tells of refused packets, and blocked counts them; nil where there is no
+	// network that one could be sent to.
+	log     *netfilter.Log
+	blocked *blocked
 }
 
 // runSession is the role. uid owns the FIFOs, before there is a Spec that says so.
@@ -61,7 +65,7 @@ func runSession(began time.Time, uid int) int {
 	}
 	sp, err := s.enforce(began, uid)
 	if err == nil {
-		err = s.waitGo()
+		err = s.waitGo(sp)
 	}
 	var no *refusal
 	var stop stopped
@@ -139,7 +143,7 @@ func (s *session) enforce(began time.Time, uid int) (*spec.Spec, error) {
 		return nil, badSpec(fmt.Errorf("uid %d is not %d, as the arguments say", sp.UID, uid))
 	}
 
-	control := enforceContainer
+	control := s.enforceContainer
 	if sp.Isolation == spec.IsolationProcess {
 		control = proveJail
 	}
@@ -152,6 +156,10 @@ func (s *session) enforce(began time.Time, uid int) (*spec.Spec, error) {
 	notes, err := seedHome(sp)
 	if err != nil {
 		return nil, refuse("home", fmt.Errorf("%w; mend the sandbox's home, or run with --ephemeral-home", err))
+	}
+	if s.log != nil {
+		s.blocked = &blocked{log: s.log, send: s.send}
+		go s.blocked.watch()
 	}
 	// Whatever is listened to, it is by someone who has nothing to lose.
 	if sp.Relay != nil {
@@ -174,10 +182,18 @@ func (s *session) enforce(began time.Time, uid int) (*spec.Spec, error) {
 }
 
 // enforceContainer installs the ruleset, reads it back, and drops.
-func enforceContainer(sp *spec.Spec) error {
+func (s *session) enforceContainer(sp *spec.Spec) error {
 	rules, err := firewall.Build(sp.Firewall)
 	if err != nil {
 		return badSpec(err)
+	}
+	if sp.Firewall.Mode == spec.ModeGated {
+		if s.log, err = netfilter.OpenLog(); err != nil {
+			return refuse("ruleset", err)
+		}
+	}
+	if err := canarySings(sp); err != nil {
+		return refuse("network", err)
 	}
 	if err := netfilter.Apply(rules); err != nil {
 		return refuse("ruleset", err)
@@ -186,6 +202,9 @@ func enforceContainer(sp *spec.Spec) error {
 		return refuse("ruleset", err)
 	}
 	if err := netfilter.Verify(rules); err != nil {
+		return refuse("ruleset", err)
+	}
+	if err := tamperLate(rules); err != nil {
 		return refuse("ruleset", err)
 	}
 	if err := checkDevices(sp.Firewall.Mode); err != nil {
@@ -203,7 +222,10 @@ func enforceContainer(sp *spec.Spec) error {
 	if err := netfilter.CheckShut(rules.Table); err != nil {
 		return refuse("capabilities", err)
 	}
-	return refuse("ruleset", probe(sp.Firewall))
+	if err := canaryIsSilent(sp, s.log); err != nil {
+		return refuse("network", err)
+	}
+	return refuse("ruleset", probe(sp.Firewall, s.log))
 }
 
 // seal installs the filter, and reads from every thread what the whole came to.
@@ -230,9 +252,15 @@ func seal(sp *spec.Spec) error {
 }
 
 // waitGo waits until the host says that the gate is up and the FIFOs' names are
-// gone, and checks the latter.
-func (s *session) waitGo() error {
+// gone, and checks both.
+func (s *session) waitGo(sp *spec.Spec) error {
 	f, err := s.next()
+	if err == nil && f.Gate != nil {
+		if err := testGate(sp, *f.Gate); err != nil {
+			return refuse("gate", err)
+		}
+		f, err = s.next()
+	}
 	if err != nil {
 		return err
 	}

@@ -29,5 +29,18 @@ func tamper(r firewall.Ruleset) error {
 		}
 		fault = strings.TrimSpace(string(text))
 	}
+	if fault == late {
+		return nil
+	}
 	return netfilter.Tamper(r, fault)
+}
+
+// late is the fault after the proof: nothing reads the ruleset back any more.
+const late = "late"
+
+func tamperLate(r firewall.Ruleset) error {
+	if fault != late {
+		return nil
+	}
+	return netfilter.Tamper(r, "flush")
 }

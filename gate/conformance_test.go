@@ -328,6 +328,27 @@ func TestOneProcessEach(t *testing.T) {
 	}
 }
 
+// TestLogged: of both squids' logs comes one list.
+func TestLogged(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	gatetest.Zone(w)
+	g := start(t, gate.Config{Allow: gatetest.Allow, AllowPrivate: gatetest.AllowPrivate})
+	var all []gate.Decision
+	var j gate.Joiner
+	from := map[string]int{}
+	gatetest.Logged(t, w, gatetest.Squid, g.addr, func() []gate.Decision {
+		read := func(name string) []gate.Decision {
+			list := parseLog(t, g, name)
+			list = list[from[name]:]
+			from[name] += len(list)
+			return list
+		}
+		front := append(read(gate.FrontLog), read(gate.UsedLog)...)
+		all = append(all, j.Add(front, read(gate.PeekLog), false)...)
+		return all
+	})
+}
+
 func TestEmptyList(t *testing.T) {
 	w := gatetest.NewWorld(t)
 	gatetest.Zone(w)
@@ -348,16 +369,21 @@ func readRefused(t *testing.T, g *running) []gate.RefusedHost {
 	t.Helper()
 	var all []gate.Decision
 	for _, name := range []string{gate.FrontLog, gate.PeekLog} {
-		f, err := os.Open(filepath.Join(g.conf.Logs, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		list, err := gate.ParseLog(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, list...)
+		all = append(all, parseLog(t, g, name)...)
 	}
 	return gate.Refused(all)
+}
+
+func parseLog(t *testing.T, g *running, name string) []gate.Decision {
+	t.Helper()
+	f, err := os.Open(filepath.Join(g.conf.Logs, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	list, err := gate.ParseLog(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
 }

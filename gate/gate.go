@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"math/big"
 	"net/netip"
+	"slices"
 	"time"
 
 	"ai-sandbox/policy"
@@ -46,10 +47,12 @@ const (
 	// TLSFile is where peek.conf expects what Cert returns.
 	TLSFile = "tls.pem"
 
-	// FrontLog and PeekLog are the decision logs in LogDir. PeekLog holds
-	// refusals only: what it lets through is in FrontLog already.
+	// FrontLog and PeekLog are the refusals in LogDir, and UsedLog is what the
+	// front squid let through; what the other one refuses inside a tunnel is there,
+	// too (see Joiner).
 	FrontLog = "access.log"
 	PeekLog  = "peek.log"
+	UsedLog  = "used.log"
 
 	// ReadyHost is asked for through either port to see whether the squid
 	// there is up and is ours: the answer is a 403 that holds the line
@@ -64,6 +67,14 @@ type Config struct {
 	// address; a link-local one only where an entry is that very address.
 	Allow        []policy.Entry
 	AllowPrivate []policy.Entry
+	// Session is what a user calls the session whose gate it is, or "": refusals say
+	// how he can let more through while it runs.
+	Session string
+	// Classes are entries by number: a tunnel that one of them lets through leaves the
+	// front squid from ClassAddr of its number, so that it can be told from others and
+	// cut. One that is not in use any more keeps its number. Nil: those in use. There
+	// are none where there are more than MaxClasses.
+	Classes []policy.Entry
 	// FrontPort and PeekPort are on 127.0.0.1. The sandbox reaches only the
 	// front one; both apply the same rules.
 	FrontPort, PeekPort uint16
@@ -76,6 +87,19 @@ type Config struct {
 	// /etc/resolv.conf says; for tests, and empty otherwise.
 	Dir, Logs string
 	Resolvers []netip.Addr
+}
+
+// MaxClasses bounds the entries that squid tells apart: it looks at one after the other.
+const MaxClasses = 1000
+
+// ClassAddr is the loopback address that tunnels of an entry come from.
+func ClassAddr(class int) netip.Addr {
+	return netip.AddrFrom4([4]byte{127, 64 + byte(class>>16&0x3f), byte(class >> 8), byte(class)}) //nolint:gosec // each is a byte of it
+}
+
+// Listed is what c lets through, in the form that Classes has.
+func (c Config) Listed() []policy.Entry {
+	return policy.Normalise(slices.Concat(c.Allow, c.AllowPrivate))
 }
 
 // ReadyLine is what the answer to the readiness probe holds.

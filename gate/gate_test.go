@@ -4,6 +4,8 @@ package gate
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/json"
 	"errors"
 	"flag"
 	"net/netip"
@@ -193,10 +195,10 @@ func TestCert(t *testing.T) {
 	}
 }
 
-const sampleLog = `front 1795973340.731 36276 GET b%C3%BCcher.test 80 TCP_DENIED 403 382 76 0 - name - AISB_NAME
-front 1795973334.681 35986 GET %5B2001:db8::40%5D 80 TCP_MISS 200 181 80 12 2001:db8::40 - - -
-front 1795973340.732 36292 - - - NONE_NONE 400 238 68 0 - - - ERR_INVALID_URL
-peek 1795973360.832 35170 CONNECT alt.test 8443 NONE_NONE 200 0 105 0 - sni OK.test -
+const sampleLog = `front 1795973340.731 36276 GET b%C3%BCcher.test 80 TCP_DENIED 403 382 76 0 - name - AISB_NAME -
+front 1795973334.681 35986 GET %5B2001:db8::40%5D 80 TCP_MISS 200 181 80 12 2001:db8::40 - - - -
+front 1795973340.732 36292 - - - NONE_NONE 400 238 68 0 - - - ERR_INVALID_URL -
+peek 1795973360.832 35170 CONNECT alt.test 8443 NONE_NONE 200 0 105 0 - sni OK.test - -
 `
 
 func TestParseLog(t *testing.T) {
@@ -294,35 +296,87 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// FuzzAppendLine: whatever a client chose, it is one line, which says the same.
-func FuzzAppendLine(f *testing.F) {
-	f.Add("GET", "a.example", uint16(443), "", "peer.example")
+// FuzzEvent: whatever a client chose, what is kept of it is one short line of
+// printable ASCII.
+func FuzzEvent(f *testing.F) {
+	f.Add("GET", "a.example", uint16(443), "name", "peer.example")
 	f.Add("-", "a b\nfront 1.000 1", uint16(0), "%41", "\xff")
-	f.Fuzz(func(t *testing.T, method, host string, port uint16, server, sni string) {
-		d := Decision{Squid: "peek", Time: time.UnixMilli(1795973334681).UTC(), ClientPort: 1, Method: method, Host: host, Port: port, Verdict: "TCP_DENIED", Status: 403,
-			Sent: -1, Received: 5, Duration: 7 * time.Millisecond, Server: server, Reason: ReasonSNI, SNI: sni}
-		line := d.AppendLine([]byte(sampleLog))[len(sampleLog):]
-		list, err := ParseLog(bytes.NewReader(append(line, sampleLog...)))
-		if err != nil || len(list) != 5 || len(line) > maxLine {
-			t.Fatalf("%q: %d decisions, %v", line, len(list), err)
+	f.Fuzz(func(t *testing.T, method, host string, port uint16, reason, sni string) {
+		d := Decision{Squid: "peek", Time: time.UnixMilli(1795973334681), Method: method, Host: host, Port: port, Status: 403, Sent: -1, Received: 5, Reason: reason, SNI: sni}
+		text, err := json.Marshal(d.Event(NewRules(nil, nil)))
+		if err != nil || len(text) > 1<<10 || strings.ContainsFunc(string(text), func(r rune) bool { return r < ' ' || r > '~' }) {
+			t.Fatalf("%+v is %s, %v", d, text, err)
 		}
-		got := list[0]
-		if got.Squid != "peek" || !got.Time.Equal(d.Time) || got.Port != port || got.Reason != ReasonSNI || got.Sent != 0 || got.Received != 5 || got.Duration != d.Duration {
-			t.Fatalf("%q reads %+v", line, got)
-		}
-		for _, p := range [][2]string{{host, got.Host}, {sni, got.SNI}} {
-			if plain(p[0], ".-_:") && len(p[0]) < 260 && p[0] != p[1] {
-				t.Fatalf("%q reads %q", p[0], p[1])
-			}
+		var back Event
+		if err := json.Unmarshal(text, &back); err != nil || back != d.Event(NewRules(nil, nil)) {
+			t.Fatalf("%s reads %+v, %v", text, back, err)
 		}
 	})
+}
+
+// TestJoiner: a tunnel that is refused for its content is one decision, in whatever
+// order the two squids have logged it.
+func TestJoiner(t *testing.T) {
+	tunnel := Decision{Squid: "front", Method: "CONNECT", Host: "ok.test", Port: 443, Status: 200, LocalPort: 7}
+	other := Decision{Squid: "front", Method: "CONNECT", Host: "ok.test", Port: 443, Status: 200, LocalPort: 8}
+	get := Decision{Squid: "front", Method: "GET", Host: "ok.test", Port: 80, Status: 200}
+	nothing := Decision{Squid: "front", Status: 400}
+	no := Decision{Squid: "peek", Method: "CONNECT", Host: "ok.test", Port: 443, ClientPort: 7, Reason: ReasonSNI, SNI: "no.test"}
+	for name, steps := range map[string][][2][]Decision{
+		"at once":     {{{tunnel, other, get, nothing}, {no}}},
+		"peek first":  {{nil, {no}}, {{tunnel, other, get, nothing}, nil}},
+		"front first": {{{tunnel, other, get, nothing}, nil}, {nil, {no}}},
+	} {
+		var j Joiner
+		var got []Decision
+		for i, s := range steps {
+			got = append(got, j.Add(s[0], s[1], i == len(steps)-1)...)
+		}
+		slices.SortFunc(got, func(a, b Decision) int {
+			return cmp.Or(strings.Compare(a.Method, b.Method), int(a.LocalPort)-int(b.LocalPort))
+		})
+		if !slices.Equal(got, []Decision{no, other, get}) {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if more := j.Add([]Decision{tunnel}, nil, true); len(more) != 1 {
+			t.Errorf("%s: a later tunnel on the same port is %+v", name, more)
+		}
+	}
+	var j Joiner
+	for range 3 * maxJoined {
+		j.Add(nil, []Decision{no}, false)
+	}
+	if len(j.refused) > maxJoined+1 {
+		t.Errorf("%d are remembered", len(j.refused))
+	}
+}
+
+// TestRule: what lets a host through is the entry that does, and there is one exactly
+// where the rules let it through.
+func TestRule(t *testing.T) {
+	r := NewRules(parse(t, "ok.test", ".wild.test", "alt.test:8443", "198.51.100.0/24", "2001:db8::40"), parse(t, "db.test", "10.0.0.0/8:5432"))
+	for _, c := range []struct {
+		host string
+		port uint16
+		want string
+	}{
+		{"ok.test", 443, "allow ok.test"}, {"OK.test.", 80, "allow ok.test"}, {"a.ok.test", 443, ""}, {"wild.test", 443, "allow .wild.test"},
+		{"a.b.wild.test", 80, "allow .wild.test"}, {"notwild.test", 80, ""}, {"alt.test", 8443, "allow alt.test:8443"}, {"alt.test", 443, ""},
+		{"198.51.100.7", 443, "allow 198.51.100.0/24"}, {"::ffff:198.51.100.7", 443, "allow 198.51.100.0/24"}, {"2001:db8::40", 443, "allow 2001:db8::40"},
+		{"db.test", 443, "allow_private db.test"}, {"10.1.2.3", 5432, "allow_private 10.0.0.0/8:5432"}, {"10.1.2.3", 443, ""}, {"a b", 443, ""}, {"", 443, ""},
+	} {
+		h := ParseHost(c.host)
+		if got := r.Rule(h, c.port); got != c.want || (got == "") != (r.Request(h, c.port) != "") {
+			t.Errorf("%s:%d: %q, want %q; the rules say %q", c.host, c.port, got, c.want, r.Request(h, c.port))
+		}
+	}
 }
 
 // FuzzParseLog: whatever the log holds, what is suggested is an entry and
 // nothing else.
 func FuzzParseLog(f *testing.F) {
 	f.Add([]byte(sampleLog))
-	f.Add([]byte("peek 1.000 1 CONNECT a 443 X 200 0 0 0 - sni %0a -\n"))
+	f.Add([]byte("peek 1.000 1 CONNECT a 443 X 200 0 0 0 - sni %0a - 7\n"))
 	flagForm := regexp.MustCompile(`^(--allow(-private)? [a-z0-9.:\[\]-]+)?$`)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		list, _ := ParseLog(bytes.NewReader(b))

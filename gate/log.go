@@ -50,6 +50,9 @@ type Decision struct {
 	// SNI is the server name of a TLS hello (peek only).
 	SNI   string
 	Error string // squid's name of the error page, or ""
+	// LocalPort is the gate's own of its connection to the far server, or to the
+	// other squid; 0 where it is not known.
+	LocalPort uint16
 }
 
 // A MalformedError tells how many lines of a log were not ours.
@@ -67,28 +70,31 @@ func (e *MalformedError) Error() string {
 // one that squid was writing when it was stopped: it is left out.
 func ParseLog(r io.Reader) ([]Decision, error) {
 	var out []Decision
-	err := ScanLog(r, func(d Decision) { out = append(out, d) })
+	_, err := ScanLog(r, func(d Decision) { out = append(out, d) })
 	return out, err
 }
 
 // ScanLog is ParseLog without the list: it calls f for each decision, so that a
-// log of any length takes no memory.
-func ScanLog(r io.Reader, f func(Decision)) error {
+// log of any length takes no memory. It returns how many bytes the whole lines had.
+func ScanLog(r io.Reader, f func(Decision)) (size int64, err error) {
 	br := bufio.NewReaderSize(r, maxLine)
 	var bad MalformedError
 	for n := 1; ; n++ {
 		line, err := br.ReadSlice('\n')
+		length := int64(len(line))
 		long := false
 		for errors.Is(err, bufio.ErrBufferFull) {
 			long = true
-			_, err = br.ReadSlice('\n')
+			line, err = br.ReadSlice('\n')
+			length += int64(len(line))
 		}
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return fmt.Errorf("read the gate's log: %w", err)
+			return size, fmt.Errorf("read the gate's log: %w", err)
 		}
+		size += length
 		d, ok := parseLine(strings.TrimSuffix(string(line), "\n"))
 		if long || !ok {
 			bad.Lines++
@@ -100,15 +106,15 @@ func ScanLog(r io.Reader, f func(Decision)) error {
 		f(d)
 	}
 	if bad.Lines > 0 {
-		return &bad
+		return size, &bad
 	}
-	return nil
+	return size, nil
 }
 
 // parseLine reads one line of logFields.
 func parseLine(s string) (Decision, bool) {
 	f := strings.Split(s, " ")
-	if len(f) != 15 || (f[0] != "front" && f[0] != "peek") {
+	if len(f) != 16 || (f[0] != "front" && f[0] != "peek") {
 		return Decision{}, false
 	}
 	ok := true
@@ -149,47 +155,9 @@ func parseLine(s string) (Decision, bool) {
 		Reason:     word(f[12]),
 		SNI:        hostField(word(f[13])),
 		Error:      word(f[14]),
+		LocalPort:  uint16(num(f[15], 16)),
 	}
 	return d, ok
-}
-
-// AppendLine adds d to b as the line of a log that ParseLog reads. Whatever the
-// sandbox chose of it is percent-encoded and cut, as squid does it, so that
-// nothing in it can end a field or the line.
-func (d Decision) AppendLine(b []byte) []byte {
-	word := func(s string, most int) {
-		b = append(b, ' ')
-		if s == "" {
-			b = append(b, '-')
-			return
-		}
-		begin := len(b)
-		for i := 0; i < len(s) && len(b)-begin < most; i++ {
-			if c := s[i]; hostByte(c) && s != "-" {
-				b = append(b, c)
-			} else {
-				b = fmt.Appendf(b, "%%%02X", c)
-			}
-		}
-		b = b[:min(len(b), begin+most)]
-	}
-	num := func(n int64) { b = strconv.AppendInt(append(b, ' '), max(n, 0), 10) }
-	b = append(b, d.Squid...)
-	b = fmt.Appendf(b, " %d.%03d", max(d.Time.Unix(), 0), d.Time.Nanosecond()/int(time.Millisecond))
-	num(int64(d.ClientPort))
-	word(d.Method, 32)
-	word(d.Host, 260)
-	num(int64(d.Port))
-	word(d.Verdict, 40)
-	num(int64(d.Status))
-	num(d.Sent)
-	num(d.Received)
-	num(d.Duration.Milliseconds())
-	word(d.Server, 64)
-	word(d.Reason, 32)
-	word(d.SNI, 260)
-	word(d.Error, 64)
-	return append(b, '\n')
 }
 
 // hostByte tells whether c can be in a host name, an address or a word of ours.

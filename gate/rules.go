@@ -144,11 +144,13 @@ func (l list) host(h Host, port uint16) bool {
 // Rules are a policy's lists. What is private is listed, too.
 type Rules struct {
 	listed, private, spelled list
+	allow, allowPrivate      []policy.Entry
 }
 
 // NewRules makes the tables of two lists.
 func NewRules(allow, allowPrivate []policy.Entry) Rules {
 	return Rules{
+		allow: allow, allowPrivate: allowPrivate,
 		listed:  newList(slices.Concat(allow, allowPrivate)),
 		private: newList(allowPrivate),
 		spelled: newList(slices.DeleteFunc(slices.Clone(allowPrivate), func(e policy.Entry) bool { return !e.LinkLocal() })),

@@ -4,6 +4,7 @@ package gate
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,28 +30,32 @@ const (
 // pages are what a refused client reads. %H, %p and the like are squid's, which
 // escapes what it puts in.
 var pages = map[string]string{
-	ReasonManager: "aisb-gate: refused: squid's own pages are shut",
-	ReasonScheme:  "aisb-gate: refused: only http:// requests and CONNECT pass",
-	ReasonPort:    "aisb-gate: refused: port %p is not allowed; to open it, ask the user for --allow %H:%p",
-	ReasonName:    "aisb-gate: refused: %H is not allowed on port %p; to open it, ask the user for --allow %H (or --allow %H:%p where the port is neither 80 nor 443)",
-	ReasonAddress: "aisb-gate: refused: %H leads to an address that stays shut unless --allow-private spells it out",
-	ReasonPrivate: "aisb-gate: refused: %H leads to a private address; to open it, ask the user for --allow-private %H (with :%p where the port is neither 80 nor 443)",
-	ReasonLookup:  "aisb-gate: refused: %H does not resolve",
+	ReasonManager: "aisb-gate: refused (rule manager): squid's own pages are shut",
+	ReasonScheme:  "aisb-gate: refused (rule scheme): only http:// requests and CONNECT pass",
+	ReasonPort:    "aisb-gate: refused (rule port): port %p is not allowed; to open it, ask the user for --allow %H:%p",
+	ReasonName:    "aisb-gate: refused (rule name): %H is not allowed on port %p; to open it, ask the user for --allow %H (or --allow %H:%p where the port is neither 80 nor 443)",
+	ReasonAddress: "aisb-gate: refused (rule address): %H leads to an address that stays shut unless --allow-private spells it out",
+	ReasonPrivate: "aisb-gate: refused (rule private): %H leads to a private address; to open it, ask the user for --allow-private %H (with :%p where the port is neither 80 nor 443)",
+	ReasonLookup:  "aisb-gate: refused (rule lookup): %H does not resolve",
 }
 
 // Page is what a client reads that is refused for reason, one line without its
-// end. host may be any bytes, of which those that no host has are
-// percent-encoded, and the first 260 are shown.
-func Page(reason, host string, port uint16) string {
-	var h []byte
-	for i := range min(len(host), 260) {
-		if hostByte(host[i]) {
-			h = append(h, host[i])
-		} else {
-			h = fmt.Appendf(h, "%%%02X", host[i])
-		}
+// end. host may be any bytes, of which those that no host has are percent-encoded, and
+// the first 260 are shown. session is what the user calls it, or "".
+func Page(reason, session, host string, port uint16) string {
+	return strings.NewReplacer("%H", plainText(host, maxHost), "%p", strconv.Itoa(int(port))).Replace(pageFor(reason, session))
+}
+
+// later are the pages that say what the user can do while the session runs, by what
+// "ai-sandbox allow" has to be told.
+var later = map[string]string{ReasonPort: "%H:%p", ReasonName: "%H", ReasonPrivate: "--private %H"}
+
+func pageFor(reason, session string) string {
+	text := pages[reason]
+	if what := later[reason]; what != "" && session != "" {
+		text += "; or, while this session runs: ai-sandbox allow " + session + " " + what
 	}
-	return strings.NewReplacer("%H", string(h), "%p", strconv.Itoa(int(port))).Replace(pages[reason])
+	return text
 }
 
 // squidPages are the pages that squid looks for in its error directory. Each
@@ -84,6 +89,9 @@ func Files(c Config) (map[string][]byte, error) {
 	if c.Logs == "" {
 		c.Logs = LogDir
 	}
+	if c.Session != "" && !plain(c.Session, "-") {
+		return nil, fmt.Errorf("gate session %q: want letters and digits", c.Session)
+	}
 	if !plain(c.Dir, "/._-") || !plain(c.Logs, "/._-") {
 		return nil, fmt.Errorf("gate directories %q and %q: want plain paths", c.Dir, c.Logs)
 	}
@@ -94,7 +102,10 @@ func Files(c Config) (map[string][]byte, error) {
 	}
 	// Only the renderers below see c from here on. What is private is listed,
 	// too.
-	listed := policy.Normalise(slices.Concat(c.Allow, c.AllowPrivate))
+	listed := c.Listed()
+	if c.Classes == nil {
+		c.Classes = listed
+	}
 	c.AllowPrivate = policy.Normalise(c.AllowPrivate)
 	files := map[string][]byte{
 		FrontConf: []byte(front(c, listed)),
@@ -105,8 +116,8 @@ func Files(c Config) (map[string][]byte, error) {
 		"errors/error-details.txt": []byte("name: SQUID_ERR_SSL_HANDSHAKE\ndetail: \"handshake\"\ndescr: \"handshake\"\n"),
 		"errors/AISB_READY":        []byte(c.ReadyLine() + "\n"),
 	}
-	for reason, text := range pages {
-		files["errors/"+page(reason)] = []byte(text + "\n")
+	for reason := range pages {
+		files["errors/"+page(reason)] = []byte(pageFor(reason, c.Session) + "\n")
 	}
 	for _, name := range squidPages {
 		files["errors/"+name] = []byte("aisb-gate: " + name + " for %H:%p\n")
@@ -284,7 +295,7 @@ func rules(b *conf, c Config, listed []policy.Entry) {
 
 // logFields is one line of the log: no field can hold a space or a newline,
 // since what the sandbox chooses is percent-encoded and cut.
-const logFields = "%ts.%03tu %>p %#.32>rm %#.260>rd %>rP %#.40Ss %>Hs %<st %>st %tr %#.64<a %#{why}note %#.260ssl::>sni %#.64err_code"
+const logFields = "%ts.%03tu %>p %#.32>rm %#.260>rd %>rP %#.40Ss %>Hs %<st %>st %tr %#.64<a %#{why}note %#.260ssl::>sni %#.64err_code %<lp"
 
 // common is what both squids have, whatever the list: one process without
 // helpers, cache, disk or state, that says nothing about the host.
@@ -347,9 +358,9 @@ func common(b *conf, c Config, log, which string) {
 	b.line("cache_log %s/%s.cache.log", c.Logs, which)
 	b.line("logfile_rotate 0")
 	b.line("logformat aisb %s %s", which, logFields)
-	// Refusals only: what is let through is not asked for at the end, and the
-	// sandbox decides how many lines there are. on-error: a log that is full
-	// (see the entrypoint's limit) ends no connection.
+	// Refusals have a file of their own: the sandbox decides how many lines there
+	// are, and what is let through must not crowd them out. on-error: a log that is
+	// full (see the entrypoint's limit) ends no connection.
 	b.line("acl refused note why")
 	b.line("access_log stdio:%s/%s logformat=aisb on-error=drop !ready refused", c.Logs, log)
 }
@@ -360,6 +371,7 @@ func front(c Config, listed []policy.Entry) string {
 	b.line("http_port 127.0.0.1:%d", c.FrontPort)
 	rules(b, c, listed)
 	common(b, c, FrontLog, "front")
+	b.line("access_log stdio:%s/%s logformat=aisb on-error=drop !ready !refused", c.Logs, UsedLog)
 	b.line("cache_peer 127.0.0.1 parent %d 0 name=peek no-query no-digest no-netdb-exchange proxy-only connect-timeout=2 connect-fail-limit=1000000", c.PeekPort)
 	b.line("cache_peer_access peek allow opens")
 	b.line("cache_peer_access peek deny all")
@@ -367,7 +379,37 @@ func front(c Config, listed []policy.Entry) string {
 	b.line("always_direct allow !opens")
 	b.line("nonhierarchical_direct off")
 	b.line("tls_outgoing_options disable")
+	classes(b, c, listed)
 	return b.String()
+}
+
+// classes gives tunnels an address by the entry that lets them through. The entries of
+// a normalised list exclude one another, but for ports.
+func classes(b *conf, c Config, listed []policy.Entry) {
+	if len(c.Classes) > MaxClasses {
+		return
+	}
+	ports := map[uint16]int{} // to the number of the group, as entries has it
+	for _, e := range listed {
+		ports[e.Port] = 0
+	}
+	for i, port := range slices.Sorted(maps.Keys(ports)) {
+		ports[port] = i
+	}
+	for i, e := range c.Classes {
+		if !slices.Contains(listed, e) {
+			continue
+		}
+		switch {
+		case e.Name == "":
+			b.line("acl class_%d dst -n %s", i, e.Prefix)
+		case e.Subdomains:
+			b.line("acl class_%d dstdomain -n .%s", i, e.Name)
+		default:
+			b.line("acl class_%d dstdomain -n %s", i, e.Name)
+		}
+		b.line("tcp_outgoing_address %s opens listed_%d_ports class_%d", ClassAddr(i), ports[e.Port], i)
+	}
 }
 
 func peek(c Config, listed []policy.Entry) string {

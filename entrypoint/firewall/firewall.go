@@ -17,6 +17,9 @@ import (
 // Table is the name of our one table, of family inet.
 const Table = "aisb"
 
+// LogGroup is the NFLOG group (nfnetlink_log) that is told of packets past the gate.
+const LogGroup = 77
+
 // PublishComment is on the rules that are there for a published port.
 const PublishComment = "aisb-publish"
 
@@ -68,6 +71,8 @@ type Rule struct {
 	// direction: to whoever began it.
 	Answer  bool
 	Counter bool
+	// Log tells the packet to whoever listens to LogGroup.
+	Log     bool
 	Verdict Verdict
 	// Comment is shown and matches nothing.
 	Comment string
@@ -95,7 +100,9 @@ func Build(f spec.Firewall) (Ruleset, error) {
 	default:
 		return Ruleset{}, fmt.Errorf("unknown firewall mode %q", f.Mode)
 	}
-	output = append(output, Rule{TCP: true, Counter: true, Verdict: Reset}, Rule{Counter: true, Verdict: Reject})
+	// Without a network there is no packet to tell of.
+	log := f.Mode == spec.ModeGated
+	output = append(output, Rule{TCP: true, Counter: true, Log: log, Verdict: Reset}, Rule{Counter: true, Log: log, Verdict: Reject})
 	return Ruleset{
 		Table: Table,
 		Chains: []Chain{
@@ -143,6 +150,7 @@ func (r Rule) String() string {
 	add(r.Begun, "ct state established,new")
 	add(r.Answer, "ct direction reply")
 	add(r.Counter, "counter packets 0 bytes 0")
+	add(r.Log, "log group %d", LogGroup)
 	w = append(w, string(r.Verdict))
 	add(r.Comment != "", "comment %q", r.Comment)
 	return strings.Join(w, " ")

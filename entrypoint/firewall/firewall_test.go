@@ -72,7 +72,7 @@ func TestAcceptsOnlyTheGate(t *testing.T) {
 			}
 		}
 		last := r.Chains[2].Rules[len(r.Chains[2].Rules)-1]
-		if last != (Rule{Counter: true, Verdict: Reject}) {
+		if last != (Rule{Counter: true, Log: true, Verdict: Reject}) {
 			t.Errorf("the last rule of output is %q", last)
 		}
 	}

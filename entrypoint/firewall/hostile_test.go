@@ -11,7 +11,7 @@ import (
 
 // ruleForm is every rule that a ruleset of ours can have, in nft's syntax.
 var ruleForm = regexp.MustCompile(`^((iifname|oifname) "lo" accept|` +
-	`(ip (saddr|daddr) [0-9.]+ )?(tcp (sport|dport) [0-9]+ )?(meta l4proto tcp )?(ct state established )?(counter packets 0 bytes 0 )?(accept|reject|reject with tcp reset)( comment "aisb-publish")?)$`)
+	`(ip (saddr|daddr) [0-9.]+ )?(tcp (sport|dport) [0-9]+ )?(meta l4proto tcp )?(ct state established )?(counter packets 0 bytes 0 (log group 77 )?)?(accept|reject|reject with tcp reset)( comment "aisb-publish")?)$`)
 
 // No string of a spec's is nft's syntax: it is refused, or the text is a table of
 // the rules that there are.

@@ -90,6 +90,9 @@ func expressions(r firewall.Rule) ([]expr.Any, error) {
 	if r.Counter {
 		out = append(out, &expr.Counter{})
 	}
+	if r.Log {
+		out = append(out, &expr.Log{Key: 1 << unix.NFTA_LOG_GROUP, Group: firewall.LogGroup})
+	}
 	switch r.Verdict {
 	case firewall.Accept:
 		out = append(out, &expr.Verdict{Kind: expr.VerdictAccept})

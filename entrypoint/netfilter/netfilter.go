@@ -259,6 +259,8 @@ func known(name string) expr.Any {
 		return &expr.Verdict{} // we make no other immediate
 	case "reject":
 		return &expr.Reject{}
+	case "log":
+		return &expr.Log{}
 	}
 	return nil
 }

@@ -62,6 +62,8 @@ func Tamper(r firewall.Ruleset, how string) error {
 			Name: output.Name, Table: table, Type: nftables.ChainTypeFilter,
 			Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityFilter, Policy: &accept,
 		})
+	case "flush": // which Verify would see, too
+		c.DelTable(table)
 	case "dormant":
 		return setDormant(r.Table)
 	case "extra-table":

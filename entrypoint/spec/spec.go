@@ -83,6 +83,9 @@ type Spec struct {
 	// Publish is there where ports are published in mode unix.
 	Publish *Publish `json:"publish,omitempty"`
 
+	// Canary is there unless nothing is shut.
+	Canary *Canary `json:"canary,omitempty"`
+
 	// Binds are the mount targets to compare with what the host saw.
 	Binds []Bind `json:"binds"`
 	// Mounts are the mount points that the policy names (binds, volumes and
@@ -179,6 +182,8 @@ type SignalExec struct {
 // A ToGuest is one frame from the host: exactly one field is set.
 type ToGuest struct {
 	Spec *Spec `json:"spec,omitempty"`
+	// Gate comes before Go where there is a gate: when it is up.
+	Gate *GateTest `json:"gate,omitempty"`
 	// Go lets the command start; the host has unlinked the FIFOs.
 	Go bool `json:"go,omitempty"`
 	// Signal is sent to the command (for those a terminal sends, to its
@@ -188,6 +193,9 @@ type ToGuest struct {
 	// Exec and SignalExec come after Go; the answer is an ExecState.
 	Exec       *Exec       `json:"exec,omitempty"`
 	SignalExec *SignalExec `json:"signal_exec,omitempty"`
+	// Reload makes the squid of a gate read its configuration again: the first one is
+	// 1. There is no answer but the squid's own.
+	Reload int `json:"reload,omitempty"`
 }
 
 // A ToHost is one frame from the entrypoint: exactly one field is set.
@@ -203,6 +211,9 @@ type ToHost struct {
 	// can't reach, since it listens on the loopback device alone. It comes once
 	// a port, in mode gated.
 	LoopbackOnly uint16 `json:"loopback_only,omitempty"`
+	// Blocked are packets that the ruleset has refused since the last such frame; in
+	// mode gated.
+	Blocked []Blocked `json:"blocked,omitempty"`
 }
 
 // Enforced tells how long the entrypoint took, from its first instruction to
@@ -234,7 +245,7 @@ type ExecState struct {
 
 // Refused tells why the command was not run. Code is ExitUnenforced or
 // ExitBadSpec; Control names what did not hold ("ruleset", "network", "mounts",
-// "namespaces", "capabilities", "seccomp", "home", "channel", "spec").
+// "namespaces", "capabilities", "seccomp", "home", "gate", "channel", "spec").
 type Refused struct {
 	Code    int    `json:"code"`
 	Control string `json:"control"`

@@ -100,13 +100,16 @@ func ValidateExec(e Exec) error {
 // none. What is in a Spec or an Exec is for Validate and ValidateExec.
 func (f ToGuest) Check() error {
 	n := 0
-	for _, set := range []bool{f.Spec != nil, f.Go, f.Signal != 0, f.Resize != nil, f.Exec != nil, f.SignalExec != nil} {
+	for _, set := range []bool{f.Spec != nil, f.Gate != nil, f.Go, f.Signal != 0, f.Resize != nil, f.Exec != nil, f.SignalExec != nil, f.Reload != 0} {
 		if set {
 			n++
 		}
 	}
 	if n != 1 {
 		return errors.New("a frame has not exactly one field")
+	}
+	if f.Gate != nil {
+		return f.Gate.Check()
 	}
 	sig := f.Signal
 	if f.SignalExec != nil {
@@ -227,6 +230,11 @@ func checkNetwork(s Spec) (errs []error) {
 	case mode == ModeGated && s.Isolation != IsolationContainer,
 		mode == ModeHost && s.Isolation != IsolationProcess:
 		bad("firewall: there is no mode %s with isolation %s", mode, s.Isolation)
+	}
+	if s.Canary != nil {
+		if err := s.Canary.check(); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	if (s.Relay != nil) != (s.Firewall.Mode == ModeUnix) {
 		bad("a relay goes with mode %s, and only with it", ModeUnix)

@@ -110,7 +110,7 @@ func cmpBad(err error, text string) error {
 
 // copyBody moves a body, each part as it comes; in chunks if so asked, with the
 // last one only where src ended in order. It returns how many bytes the body had.
-func copyBody(dst io.Writer, src io.Reader, inChunks bool, touch func()) (n int64, rerr, werr error) {
+func copyBody(dst io.Writer, src io.Reader, inChunks bool, moved func(int)) (n int64, rerr, werr error) {
 	buf := chunks.Get().(*chunk)
 	defer chunks.Put(buf)
 	// Room for a chunk's size before, and its end behind.
@@ -128,7 +128,7 @@ func copyBody(dst io.Writer, src io.Reader, inChunks bool, touch func()) (n int6
 				return n, nil, err
 			}
 			n += int64(k)
-			touch()
+			moved(k)
 		}
 		switch {
 		case errors.Is(err, io.EOF):

@@ -23,7 +23,6 @@ import (
 	"net/netip"
 	"os"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,18 +41,17 @@ type Config struct {
 	// from squid: letters, digits and ":._-" only.
 	Nonce      string
 	PolicyHash string
+	// Session is as in gate.Config.
+	Session string
 	// UID is the user whose processes may use the gate.
 	UID int
 	// Resolvers replace what /etc/resolv.conf says; for tests, and empty
 	// otherwise.
 	Resolvers []netip.Addr
-	// Log gets a line for each refusal, which gate.ScanLog reads: at most 64
-	// MiB of them. Lines that it does not take are dropped. May be nil.
-	Log io.Writer
+	// Decided gets every decision, from any goroutine: a refusal before the client
+	// has its answer, and what was let through when it has ended. May be nil.
+	Decided func(gate.Decision)
 }
-
-// maxLog bounds what is written to a log, in bytes; as for squid's.
-const maxLog = 64 << 20
 
 // limits are how much a client may use, and for how long. They are those of the
 // gate as it runs, but in tests of one of them.
@@ -87,10 +85,11 @@ var usual = limits{
 
 // A Gate is one session's. Its methods may be called at the same time.
 type Gate struct {
-	rules    gate.Rules
-	ready    string
+	rules    atomic.Pointer[ruleset]
 	uid      int
+	name     string // the session's
 	resolver *net.Resolver
+	decided  func(gate.Decision)
 	limits   limits
 	// ctx ends with the gate.
 	ctx    context.Context
@@ -103,37 +102,29 @@ type Gate struct {
 	closed    bool
 	listeners map[net.Listener]bool
 	sessions  map[*session]bool
-	tally     gate.Tally
-	log       io.Writer
-	logged    int
 	bugs      int
 	bug       error // the first
 }
 
 // New makes a gate that serves nobody yet.
 func New(c Config) (*Gate, error) {
-	ready := gate.Config{Nonce: c.Nonce, PolicyHash: c.PolicyHash}
-	if err := ready.CheckReady(); err != nil {
+	rules, err := newRuleset(c)
+	if err != nil {
 		return nil, err
 	}
 	if c.UID < 0 {
 		return nil, fmt.Errorf("gate user %d: want a user's number", c.UID)
 	}
-	for _, e := range slices.Concat(c.Allow, c.AllowPrivate) {
-		if !e.Valid() {
-			return nil, fmt.Errorf("gate entry %+q: not one that the grammar gives", e.String())
-		}
-	}
 	g := &Gate{
-		rules:     gate.NewRules(c.Allow, c.AllowPrivate),
-		ready:     ready.ReadyLine(),
 		uid:       c.UID,
+		name:      c.Session,
 		resolver:  newResolver(c.Resolvers),
 		limits:    usual,
 		listeners: map[net.Listener]bool{},
 		sessions:  map[*session]bool{},
-		log:       c.Log,
+		decided:   c.Decided,
 	}
+	g.rules.Store(rules)
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	return g, nil
 }
@@ -216,26 +207,15 @@ func (g *Gate) Close() error {
 	return nil
 }
 
-// Refused returns what was refused so far, as gate.Tally tells it, and how many
-// refusals are beyond that.
-func (g *Gate) Refused() (hosts []gate.RefusedHost, more int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.tally.Refused(), g.tally.More
-}
-
-// note counts a refusal, and logs it.
+// note tells a decision.
 func (g *Gate) note(d gate.Decision) {
-	d.Time, d.Verdict = time.Now(), "TCP_DENIED"
-	line := d.AppendLine(nil)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.tally.Add(d)
-	if g.log == nil || g.logged+len(line) > maxLog {
+	if g.decided == nil {
 		return
 	}
-	n, _ := g.log.Write(line) // a log that is full ends no connection
-	g.logged += n
+	if d.Time.IsZero() {
+		d.Time = time.Now()
+	}
+	g.decided(d)
 }
 
 // endIdle ends what has been idle for too long.
@@ -267,10 +247,14 @@ type session struct {
 	g      *Gate
 	client conn
 	last   atomic.Int64 // when bytes last moved, in nanoseconds of Unix time
+	// in is what the client got of what was asked for last, and out what it sent, in
+	// bytes.
+	in, out atomic.Int64
 
 	mu     sync.Mutex
 	closed bool
 	up     *conn // to the far server
+	has    opened
 }
 
 // begin takes a client's connection.
@@ -288,7 +272,7 @@ func (g *Gate) begin(c net.Conn) {
 		g.mu.Unlock()
 		if full {
 			c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)) // its buffer is empty
-			io.WriteString(c, answer(503, "aisb-gate: too many connections", true))
+			io.WriteString(c, answer(503, statusText[503], "aisb-gate: too many connections", true))
 		}
 		c.Close()
 		return
@@ -318,6 +302,25 @@ func (s *session) run(f func()) {
 
 func (s *session) touch() { s.last.Store(time.Now().UnixNano()) }
 
+func (s *session) movedIn(n int) {
+	s.in.Add(int64(n))
+	s.touch()
+}
+
+func (s *session) movedOut(n int) {
+	s.out.Add(int64(n))
+	s.touch()
+}
+
+// let tells what became of a request that was let through; failure is why no
+// connection came of it, or "".
+func (s *session) let(h *head, status int, began time.Time, failure string) {
+	s.g.note(gate.Decision{
+		Squid: "front", ClientPort: s.clientPort(), Method: h.method, Host: h.host.Written, Port: h.port,
+		Status: status, Sent: s.in.Load(), Received: s.out.Load(), Duration: time.Since(began), Error: failure,
+	})
+}
+
 // close ends it, whatever it is doing.
 func (s *session) close() {
 	s.mu.Lock()
@@ -332,15 +335,26 @@ func (s *session) close() {
 	s.g.mu.Unlock()
 }
 
-// attach makes up what the session has open beyond, so that close ends it, too.
-func (s *session) attach(up *conn) bool {
+// attach makes up what the session has open beyond, so that close ends it, too; nil
+// takes it off again. It is false where the session is closed, and where the rules
+// have changed since it was let through.
+func (s *session) attach(up *conn, o opened) bool {
+	if up != nil {
+		if a, ok := up.RemoteAddr().(*net.TCPAddr); ok {
+			o.addr = a.AddrPort().Addr().Unmap()
+		}
+	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed && up != nil {
+	s.up, s.has = up, o
+	closed := s.closed
+	s.mu.Unlock()
+	if up == nil {
+		return true
+	}
+	if closed || s.barred() {
 		up.Close()
 		return false
 	}
-	s.up = up
 	return true
 }
 
@@ -353,8 +367,8 @@ func (s *session) serve() {
 		}
 	}()
 	if err := checkPeer(s.client, s.g.uid); err != nil {
-		s.say(403, "aisb-gate: refused: this gate is another user's", true)
-		s.linger(50 * time.Millisecond) // another user takes up no more
+		_ = s.write(answer(403, statusText[403], "aisb-gate: refused: this gate is another user's", true)) // as well as it can be
+		s.linger(50 * time.Millisecond)                                                                    // another user takes up no more
 		return
 	}
 	r := bufio.NewReader(s.client)
@@ -376,11 +390,14 @@ func (s *session) serve() {
 		}
 		s.client.SetReadDeadline(time.Time{})
 		s.touch()
+		began := time.Now()
+		s.in.Store(0)
+		s.out.Store(int64(len(b)))
 		if h.method == "CONNECT" {
-			keep = s.connect(h, r, len(b))
+			keep = s.connect(h, r, began)
 			return
 		}
-		if !s.forward(h, r, len(b)) {
+		if !s.forward(h, r, began) {
 			return
 		}
 	}
@@ -401,35 +418,46 @@ func (s *session) senseless(err error) {
 
 // refuse answers a request that is not let through, and keeps that in mind. It
 // tells whether the client may go on.
-func (s *session) refuse(h *head, reason string, size int) bool {
+func (s *session) refuse(h *head, reason string, began time.Time) bool {
 	// What follows a refused request could be its body, or what was meant
 	// for a tunnel: nothing that the client is asked about again.
 	end := h.last || h.length != 0 || h.method == "CONNECT"
-	body := gate.Page(reason, h.host.Written, h.port)
+	page := gate.Page(reason, s.g.name, h.host.Written, h.port)
+	body := page
 	if h.method == "HEAD" {
 		body = ""
 	}
+	// Most clients show no more of a refused CONNECT than its status line, if that.
+	text := answer(403, page, body, end)
 	// Before the client has its answer: what it was refused can be asked for
 	// from then on.
 	s.g.note(gate.Decision{
 		Squid: "front", ClientPort: s.clientPort(), Method: h.method, Host: h.host.Written, Port: h.port,
-		Status: 403, Sent: int64(len(answer(403, body, end))), Received: int64(size), Reason: reason,
+		Status: 403, Sent: int64(len(text)), Received: s.out.Load(), Duration: time.Since(began), Reason: reason,
 	})
-	s.reply(403, body, end)
+	s.send(text, end)
 	return !end
 }
 
 // reply sends an answer of the gate's own, the last one where it says end.
 func (s *session) reply(status int, text string, end bool) {
-	if s.say(status, text, end) == nil && end {
+	s.send(answer(status, statusText[status], text, end), end)
+}
+
+func (s *session) send(answer string, end bool) {
+	if s.write(answer) != nil {
+		return
+	}
+	s.in.Add(int64(len(answer)))
+	if end {
 		s.linger(min(time.Second, s.g.limits.answer))
 	}
 }
 
-func (s *session) say(status int, text string, end bool) error {
+func (s *session) write(answer string) error {
 	s.client.SetWriteDeadline(time.Now().Add(s.g.limits.answer))
 	defer s.client.SetWriteDeadline(time.Time{})
-	_, err := io.WriteString(s.client, answer(status, text, end))
+	_, err := io.WriteString(s.client, answer)
 	return err
 }
 
@@ -450,13 +478,14 @@ var statusText = map[int]string{
 	502: "Bad Gateway", 503: "Service Unavailable",
 }
 
-// answer is a whole answer of the gate's own.
-func answer(status int, text string, end bool) string {
+// answer is a whole answer of the gate's own. The reason is one line without control
+// characters.
+func answer(status int, reason, text string, end bool) string {
 	if text != "" {
 		text += "\n"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\nContent-Length: %d\r\n", status, statusText[status], len(text))
+	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\nContent-Length: %d\r\n", status, reason, len(text))
 	if end {
 		b.WriteString("Connection: close\r\n")
 	}

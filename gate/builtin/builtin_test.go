@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +26,7 @@ import (
 	"time"
 
 	"ai-sandbox/gate"
+	"ai-sandbox/gate/gatetest"
 	"ai-sandbox/policy"
 )
 
@@ -52,6 +54,8 @@ func (f *far) count() int {
 	defer f.mu.Unlock()
 	return f.hits
 }
+
+func (f *far) port() string { return f.addr[strings.LastIndexByte(f.addr, ':')+1:] }
 
 func startFar(t testing.TB, serve func(*net.TCPConn)) *far {
 	t.Helper()
@@ -214,7 +218,8 @@ const readyGet = "GET http://" + gate.ReadyHost + "/ HTTP/1.1\r\nHost: x\r\nConn
 
 func TestReady(t *testing.T) {
 	both(t, func(t *testing.T, onUnix bool) {
-		g, addr := start(t, nil, options{unix: onUnix})
+		var log gatetest.Record
+		_, addr := start(t, nil, options{unix: onUnix, config: func(c *Config) { c.Decided = log.Add }})
 		line := gate.Config{Nonce: "n0nce", PolicyHash: "sha256:0"}.ReadyLine() + "\n"
 		for _, send := range []string{
 			readyGet, "CONNECT " + gate.ReadyHost + ":443 HTTP/1.1\r\n\r\n",
@@ -224,8 +229,8 @@ func TestReady(t *testing.T) {
 				t.Errorf("%q: %q", send, got)
 			}
 		}
-		if hosts, more := g.Refused(); len(hosts)+more > 0 {
-			t.Errorf("the probe counts as refused: %+v", hosts)
+		if list := log.All(); len(list) > 0 {
+			t.Errorf("the probe counts as a decision: %+v", list)
 		}
 	})
 }
@@ -488,14 +493,15 @@ func TestSlowHead(t *testing.T) {
 // TestSlowHello: so has a hello, and nothing is connected to for it.
 func TestSlowHello(t *testing.T) {
 	f := startFar(t, echoes)
-	g, addr := start(t, f, options{limits: func(l *limits) { l.hello = 300 * time.Millisecond }})
+	var log gatetest.Record
+	_, addr := start(t, f, options{config: func(c *Config) { c.Decided = log.Add }, limits: func(l *limits) { l.hello = 300 * time.Millisecond }})
 	c := openTunnel(t, addr, f.addr)
 	io.WriteString(c, "\x16\x03\x01")
 	ended(t, c)
 	if f.count() > 0 {
 		t.Error("the far server was reached")
 	}
-	if hosts, _ := g.Refused(); len(hosts) != 1 || hosts[0].Reason != gate.ReasonNotTLS {
+	if hosts := log.Refused(); len(hosts) != 1 || hosts[0].Reason != gate.ReasonNotTLS {
 		t.Errorf("refused: %+v", hosts)
 	}
 }
@@ -509,7 +515,8 @@ func TestLateHello(t *testing.T) {
 		b, _ := io.ReadAll(c)
 		got <- string(b)
 	})
-	g, addr := start(t, f, options{limits: func(l *limits) { l.serverFirst = 20 * time.Millisecond }})
+	var log gatetest.Record
+	_, addr := start(t, f, options{config: func(c *Config) { c.Decided = log.Add }, limits: func(l *limits) { l.serverFirst = 20 * time.Millisecond }})
 	speak := func(say string) string {
 		c := openTunnel(t, addr, f.addr)
 		if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || line != "220 speak\r\n" {
@@ -528,7 +535,7 @@ func TestLateHello(t *testing.T) {
 	if got := speak(helloOf(t, "no.test")); got != "" {
 		t.Errorf("the far server got a hello for no.test: %q", got)
 	}
-	hosts, _ := g.Refused()
+	hosts := log.Refused()
 	if len(hosts) != 1 || hosts[0].Host != "no.test" || hosts[0].Reason != gate.ReasonSNI {
 		t.Errorf("refused: %+v", hosts)
 	}
@@ -596,14 +603,14 @@ func TestClose(t *testing.T) {
 	until(t, "the gate's goroutines end", func() bool { return runtime.NumGoroutine() <= before+1 })
 }
 
-type bug struct{}
-
-func (bug) Write([]byte) (int, error) { panic("a bug") }
-
 // TestBugIsContained: it ends its connection, is told at the end, and that is all.
 func TestBugIsContained(t *testing.T) {
 	f := startFar(t, echoes)
-	g, err := New(Config{Nonce: "n", PolicyHash: "h", UID: os.Getuid(), AllowPrivate: entries(t, f.addr), Log: bug{}})
+	g, err := New(Config{Nonce: "n", PolicyHash: "h", UID: os.Getuid(), AllowPrivate: entries(t, f.addr), Decided: func(d gate.Decision) {
+		if d.Reason != "" {
+			panic("a bug")
+		}
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -624,59 +631,32 @@ func TestBugIsContained(t *testing.T) {
 	}
 }
 
-// TestLogForging: whatever is asked for, there is one line for each refusal, and
-// it reads back as that.
-func TestLogForging(t *testing.T) {
-	var log bytes.Buffer
-	g, addr := start(t, nil, options{config: func(c *Config) { c.Log = &log }})
-	const forged = "front 1795973340.731 1 GET forged.test 80 TCP_DENIED 403 1 1 0 - name - -"
+// TestDecisionForging: whatever is asked for, there is one decision for each refusal,
+// and what is kept of it is one line that says so.
+func TestDecisionForging(t *testing.T) {
+	var log gatetest.Record
+	_, addr := start(t, nil, options{config: func(c *Config) { c.Decided = log.Add }})
+	const forged = `{"verdict":"allowed"}`
 	hosts := []string{"plain.test", "a%0Afront.test", "a%20b.test", "-", "%2D", "a;b.test", "a'b`c$d.test", strings.Repeat("x", 5000) + ".test", "aisb-ready.invalid.test", "2001", "[2001:db8::1]"}
 	for _, h := range hosts {
 		ask(t, addr, "GET http://"+h+"/ HTTP/1.1\r\nConnection: close\r\n\r\n")
-		ask(t, addr, strings.ReplaceAll(forged, " ", "\t")+" http://"+h+"/ HTTP/1.1\r\nConnection: close\r\n\r\n")
+		ask(t, addr, forged+" http://"+h+"/ HTTP/1.1\r\nConnection: close\r\n\r\n")
 	}
-	names := []string{"no.test", "no.test\n" + forged + "\n", "\x1b[2J", "-", "no.test " + forged, string([]byte{0xff, 0})}
-	for _, n := range names {
-		g.note(gate.Decision{Squid: "peek", Method: "CONNECT", Host: "ok.test", Port: 443, Status: 200, Reason: gate.ReasonSNI, SNI: n})
+	list := log.All()
+	if len(list) != len(hosts) {
+		t.Fatalf("%d decisions for %d refusals: %+v", len(list), len(hosts), list)
 	}
-	list, err := gate.ParseLog(bytes.NewReader(log.Bytes()))
-	if err != nil || len(list) != len(hosts)+len(names) {
-		t.Fatalf("%d lines for %d refusals, %v:\n%s", len(list), len(hosts)+len(names), err, log.String())
+	for _, n := range []string{"no.test", "no.test\n" + forged + "\n", "\x1b[2J", "-", string([]byte{0xff, 0}), "\u202eevil"} {
+		list = append(list, gate.Decision{Squid: "peek", Method: "CONNECT", Host: "ok.test", Port: 443, Status: 200, Reason: gate.ReasonSNI, SNI: n})
 	}
 	for _, d := range list {
-		if d.Host == "forged.test" || d.Reason == "" || d.Time.IsZero() {
-			t.Errorf("a line reads %+v", d)
+		text, err := json.Marshal(d.Event(gate.Rules{}))
+		if err != nil || len(text) > 1<<10 || strings.Contains(string(text), `"allowed"`) || strings.ContainsFunc(string(text), func(r rune) bool { return r < ' ' || r > '~' }) {
+			t.Errorf("%+v is %s, %v", d, text, err)
 		}
 	}
 	if list[0].Host != "plain.test" || list[0].Port != 80 || list[0].Method != "GET" || list[0].Status != 403 || list[0].ClientPort == 0 || list[0].Received == 0 || list[0].Sent == 0 {
-		t.Errorf("the first line reads %+v", list[0])
-	}
-	var fromLog gate.Tally
-	for _, d := range list {
-		fromLog.Add(d)
-	}
-	if got, _ := g.Refused(); len(got) == 0 || len(got) != len(fromLog.Refused()) {
-		t.Errorf("Refused tells %d hosts, the log %d", len(got), len(fromLog.Refused()))
-	}
-}
-
-func TestLogIsBounded(t *testing.T) {
-	var log bytes.Buffer
-	g, addr := start(t, nil, options{config: func(c *Config) { c.Log = &log }})
-	no := "GET http://no.test/ HTTP/1.1\r\nConnection: close\r\n\r\n"
-	ask(t, addr, no)
-	g.mu.Lock()
-	one := log.Len()
-	g.logged = maxLog - one + 1
-	g.mu.Unlock()
-	ask(t, addr, no)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if one == 0 || log.Len() != one {
-		t.Errorf("%d bytes, and past the bound %d", one, log.Len())
-	}
-	if hosts := g.tally.Refused(); len(hosts) != 1 || hosts[0].Count != 2 {
-		t.Errorf("refused: %+v", hosts)
+		t.Errorf("the first one reads %+v", list[0])
 	}
 }
 
@@ -923,7 +903,7 @@ func TestPumpAll(t *testing.T) {
 				}()
 				done := make(chan error, 1)
 				go func() {
-					done <- pump(dst, src, func() {})
+					done <- pump(dst, src, func(int) {})
 					dst.CloseWrite()
 				}()
 				got, err := io.ReadAll(out)
@@ -944,7 +924,7 @@ func TestPumpAll(t *testing.T) {
 	dst, out := pairOf(false)
 	go in.Write(data)
 	done := make(chan error, 1)
-	go func() { done <- pump(dst, src, func() {}) }()
+	go func() { done <- pump(dst, src, func(int) {}) }()
 	io.ReadFull(out, make([]byte, 100<<10))
 	out.SetLinger0()
 	out.Close()

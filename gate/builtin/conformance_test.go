@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"ai-sandbox/gate"
 	"ai-sandbox/gate/builtin"
 	"ai-sandbox/gate/gatetest"
 	"ai-sandbox/policy"
@@ -87,6 +86,14 @@ func TestStreams(t *testing.T) {
 	gatetest.Streams(t, w, addr)
 }
 
+func TestLogged(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	gatetest.Zone(w)
+	var log gatetest.Record
+	_, addr := serve(t, builtin.Config{Allow: gatetest.Allow, AllowPrivate: gatetest.AllowPrivate, Decided: log.Add}, "tcp", "127.0.0.1:0")
+	gatetest.Logged(t, w, gatetest.Builtin, addr, log.All)
+}
+
 func TestEmptyList(t *testing.T) {
 	w := gatetest.NewWorld(t)
 	gatetest.Zone(w)
@@ -99,14 +106,9 @@ func TestEmptyList(t *testing.T) {
 func TestSuggestions(t *testing.T) {
 	w := gatetest.NewWorld(t)
 	gatetest.Zone(w)
-	g, addr := serve(t, builtin.Config{Allow: gatetest.Allow}, "tcp", "127.0.0.1:0")
-	gatetest.Suggestions(t, w, addr, func() []gate.RefusedHost {
-		hosts, more := g.Refused()
-		if more > 0 {
-			t.Errorf("%d more", more)
-		}
-		return hosts
-	}, func(allow, private []policy.Entry) string {
+	var log gatetest.Record
+	_, addr := serve(t, builtin.Config{Allow: gatetest.Allow, Decided: log.Add}, "tcp", "127.0.0.1:0")
+	gatetest.Suggestions(t, w, addr, log.Refused, func(allow, private []policy.Entry) string {
 		_, addr := serve(t, builtin.Config{Allow: allow, AllowPrivate: private}, "tcp", "127.0.0.1:0")
 		return addr
 	})

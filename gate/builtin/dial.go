@@ -40,7 +40,8 @@ func (g *Gate) judge(h *head) (to []netip.AddrPort, reason string) {
 	if h.method != "CONNECT" && h.scheme != "http" {
 		return nil, gate.ReasonScheme
 	}
-	if reason := g.rules.Request(h.host, h.port); reason != "" {
+	rules := g.rules.Load()
+	if reason := rules.Request(h.host, h.port); reason != "" {
 		return nil, reason
 	}
 	addrs := []netip.Addr{h.host.Addr}
@@ -54,7 +55,7 @@ func (g *Gate) judge(h *head) (to []netip.AddrPort, reason string) {
 			addrs[i] = addrs[i].Unmap()
 		}
 	}
-	if reason := g.rules.Addresses(h.host, h.port, addrs); reason != "" {
+	if reason := rules.Addresses(h.host, h.port, addrs); reason != "" {
 		return nil, reason
 	}
 	for _, a := range addrs[:min(len(addrs), maxDial)] {

@@ -32,35 +32,39 @@ const (
 )
 
 // forward answers a plain request. It tells whether the client may go on.
-func (s *session) forward(h *head, r *bufio.Reader, size int) bool {
+func (s *session) forward(h *head, r *bufio.Reader, start time.Time) bool {
 	if h.host.Name == gate.ReadyHost {
 		end := h.last || h.length != 0
-		s.reply(403, s.g.ready, end)
+		s.reply(403, s.g.rules.Load().ready, end)
 		return !end
 	}
 	to, reason := s.g.judge(h)
 	if reason != "" {
-		return s.refuse(h, reason, size)
+		return s.refuse(h, reason, start)
 	}
 	up, err := s.g.dial(to)
 	if err != nil {
 		s.reply(503, fmt.Sprintf("aisb-gate: no connection to %s", h.authority()), true)
+		s.let(h, 503, start, "no connection")
 		return false
 	}
-	if !s.attach(up) {
+	status, failure := 0, ""
+	defer func() { s.let(h, status, start, failure) }()
+	if !s.attach(up, opened{head: h}) {
 		return false
 	}
 	defer func() {
 		up.Close()
-		s.attach(nil)
+		s.attach(nil, opened{})
 	}()
 	if _, err := up.Write(h.request()); err != nil {
 		s.reply(502, "aisb-gate: the far server ended the connection", true)
+		status, failure = 502, "no answer"
 		return false
 	}
 	body := make(chan error, 1)
 	s.run(func() { body <- s.upload(h, r, up) })
-	began, keep, err := s.download(h, up)
+	began, keep, err := s.download(h, up, &status)
 	// The upload may still be writing to a far server that does not read, or
 	// reading from the client, whose next request can only begin where it
 	// ended in order.
@@ -78,6 +82,7 @@ func (s *session) forward(h *head, r *bufio.Reader, size int) bool {
 		s.senseless(bad)
 	default:
 		s.reply(502, "aisb-gate: the far server's answer makes no sense, or never came", true)
+		status, failure = 502, "no answer"
 	}
 	return false
 }
@@ -92,7 +97,7 @@ func (s *session) upload(h *head, r *bufio.Reader, up *conn) error {
 		if h.length < 0 {
 			body = &chunkedReader{r: r}
 		}
-		n, rerr, werr := copyBody(up, body, h.length < 0, s.touch)
+		n, rerr, werr := copyBody(up, body, h.length < 0, s.movedOut)
 		switch {
 		case werr != nil:
 			return werr // it may have answered all the same
@@ -142,9 +147,9 @@ func (l *headLimit) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// download passes the answer on. began: some of it has reached the client. keep:
-// the client can tell where it ends.
-func (s *session) download(h *head, up *conn) (began, keep bool, err error) {
+// download passes the answer on, and tells its status. began: some of it has reached
+// the client. keep: the client can tell where it ends.
+func (s *session) download(h *head, up *conn, status *int) (began, keep bool, err error) {
 	limit := &headLimit{up, maxAnswerHead}
 	r := bufio.NewReader(limit)
 	var resp *http.Response
@@ -191,13 +196,16 @@ func (s *session) download(h *head, up *conn) (began, keep bool, err error) {
 	if h.last || !keep {
 		framing.Set("Connection", "close")
 	}
-	if _, err := s.client.Write(answerHead(resp, framing)); err != nil {
+	*status = resp.StatusCode
+	top := answerHead(resp, framing)
+	if _, err := s.client.Write(top); err != nil {
 		return true, false, err
 	}
+	s.movedIn(len(top))
 	if bodyless {
 		return true, keep, nil
 	}
-	n, rerr, werr := copyBody(&s.client, resp.Body, chunked, s.touch)
+	n, rerr, werr := copyBody(&s.client, resp.Body, chunked, s.movedIn)
 	switch {
 	case rerr != nil:
 		return true, false, rerr

@@ -143,19 +143,19 @@ func again(f func() (int, error)) (int, error) {
 }
 
 // pump moves bytes from one socket to another until the first one ends, which is
-// no error. It calls touch whenever some have moved.
-func pump(dst, src conn, touch func()) error {
+// no error. It calls moved whenever some have.
+func pump(dst, src conn, moved func(int)) error {
 	for {
-		full := false
+		n := 0
 		err := receive(src, func(b []byte) error {
-			full = len(b) == chunkSize
+			n = len(b)
 			_, err := dst.Write(b)
 			return err
 		})
 		if err == nil {
-			touch()
-			if full {
-				err = splice(dst, src, touch)
+			moved(n)
+			if n == chunkSize {
+				err = splice(dst, src, moved)
 			}
 		}
 		if errors.Is(err, io.EOF) {
@@ -170,7 +170,7 @@ func pump(dst, src conn, touch func()) error {
 // splice moves what comes without a pause, inside the kernel. It returns io.EOF at
 // the end, and nil where src has nothing for a while. Only the reader of src sets
 // its read deadline.
-func splice(dst, src conn, touch func()) error {
+func splice(dst, src conn, moved func(int)) error {
 	p := takePipe()
 	if p == nil {
 		return nil
@@ -213,6 +213,7 @@ func splice(dst, src conn, touch func()) error {
 		case n == 0:
 			return io.EOF
 		}
+		read := n
 		for held = n; held > 0; held -= n {
 			if werr := dst.raw.Write(out); werr != nil {
 				return werr
@@ -224,6 +225,6 @@ func splice(dst, src conn, touch func()) error {
 				return io.ErrUnexpectedEOF
 			}
 		}
-		touch()
+		moved(read)
 	}
 }

@@ -25,32 +25,39 @@ type tunnel struct {
 	to   []netip.AddrPort
 	// first are the client's bytes so far, until they are judged.
 	first []byte
-	// ends counts the directions that are done.
-	ends atomic.Int32
+	began time.Time
+	// ends counts the directions that are done in order, and done all that are.
+	ends, done atomic.Int32
+	// refused: its content was.
+	refused atomic.Bool
+	// sni is the name in its hello, once that was let through.
+	sni string
 }
 
 // connect answers a CONNECT. It tells whether the session lives on, in the
 // tunnel's hands.
-func (s *session) connect(h *head, r *bufio.Reader, size int) bool {
+func (s *session) connect(h *head, r *bufio.Reader, began time.Time) bool {
 	if h.host.Name == gate.ReadyHost {
-		s.reply(403, s.g.ready, true)
+		s.reply(403, s.g.rules.Load().ready, true)
 		return false
 	}
 	to, reason := s.g.judge(h)
 	if reason != "" {
-		s.refuse(h, reason, size)
+		s.refuse(h, reason, began)
 		return false
 	}
 	select {
 	case s.g.opening <- struct{}{}:
 	default:
 		s.reply(503, "aisb-gate: too many tunnels are being opened", true)
+		s.let(h, 503, began, "too many")
 		return false
 	}
 	early, _ := r.Peek(r.Buffered())
-	t := &tunnel{session: s, head: h, to: to, first: slices.Clone(early)}
+	t := &tunnel{session: s, head: h, to: to, first: slices.Clone(early), began: began}
 	if _, err := io.WriteString(s.client, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		<-s.g.opening
+		s.let(h, 0, began, "the client is gone")
 		return false
 	}
 	// In a goroutine of its own: this one's stack has grown with the request.
@@ -74,15 +81,29 @@ func (t *tunnel) open() {
 	}
 	if !silent && !t.passes(err) {
 		t.close()
+		t.tell(0, "the client is gone")
 		return
 	}
 	up, err := t.g.dial(t.to)
-	if err != nil || !t.attach(up) {
+	if err != nil {
 		t.close()
+		t.tell(503, "no connection")
 		return
 	}
-	t.run(func() { t.end(t.client, pump(t.client, *up, t.touch)) })
+	if !t.attach(up, opened{head: t.head, sni: t.sni}) {
+		t.close()
+		t.tell(0, "the client is gone")
+		return
+	}
+	t.run(func() { t.end(t.client, pump(t.client, *up, t.movedIn)) })
 	t.run(func() { t.end(*up, t.upward(*up, silent)) })
+}
+
+// tell tells of its end, unless its refusal was.
+func (t *tunnel) tell(status int, failure string) {
+	if !t.refused.Load() {
+		t.let(t.head, status, t.began, failure)
+	}
 }
 
 // peek reads until the first bytes say what they are. The error is io.EOF,
@@ -123,8 +144,9 @@ func (t *tunnel) upward(up conn, late bool) error {
 	if _, err := up.Write(t.first); err != nil {
 		return err
 	}
+	t.movedOut(len(t.first))
 	t.first = nil
-	return pump(up, t.client, t.touch)
+	return pump(up, t.client, t.movedOut)
 }
 
 var errRefused = errors.New("what is in the tunnel was refused")
@@ -136,12 +158,19 @@ func (t *tunnel) passes(err error) bool {
 	}
 	reason, name := t.content()
 	if reason != "" {
+		t.refused.Store(true)
 		t.g.note(gate.Decision{
 			Squid: "peek", ClientPort: t.clientPort(), Method: t.head.method, Host: t.head.host.Written, Port: t.head.port,
-			Status: 200, Received: int64(len(t.first)), Reason: reason, SNI: name,
+			Status: 200, Received: t.out.Load() + int64(len(t.first)), Duration: time.Since(t.began), Reason: reason, SNI: name,
 		})
 	}
-	return reason == ""
+	if reason == "" {
+		t.mu.Lock()
+		t.sni, t.has.sni = name, name // where it comes late, the tunnel is open already
+		t.mu.Unlock()
+		return !t.barred()
+	}
+	return false
 }
 
 // content returns why the client's first bytes are refused, or "", and the name
@@ -161,8 +190,8 @@ func (t *tunnel) content() (reason, name string) {
 		}
 		return gate.ReasonNoSNI, ""
 	case isHello:
-		if t.g.rules.Name(name, t.head.port) {
-			return "", ""
+		if t.g.rules.Load().Name(name, t.head.port) {
+			return "", name
 		}
 		return gate.ReasonSNI, name
 	}
@@ -177,5 +206,8 @@ func (t *tunnel) end(to conn, err error) {
 	}
 	if err != nil || t.ends.Add(1) == 2 {
 		t.close()
+	}
+	if t.done.Add(1) == 2 {
+		t.tell(200, "")
 	}
 }

@@ -170,10 +170,17 @@ func TestTamperedRuleset(t *testing.T) {
 		}
 	}
 	before := snapshot(t)
-	for _, how := range []string{"delete", "reorder", "widen", "append", "policy", "dormant", "extra-table", "extra-chain"} {
+	for _, how := range []string{"delete", "reorder", "widen", "append", "policy", "dormant", "extra-table", "extra-chain", "late"} {
 		for _, mode := range []string{"gated", "none"} {
 			if how == "reorder" && mode == "none" {
 				continue // two rules that mean the same in either order
+			}
+			control := "ruleset"
+			if how == "late" { // after it was read back: only the canary tells
+				if mode == "none" {
+					continue // there is nothing to reach without a ruleset either
+				}
+				control = "network"
 			}
 			t.Run(how+" "+mode, func(t *testing.T) {
 				if err := os.WriteFile(fault, []byte(how+"\n"), 0o644); err != nil {
@@ -183,7 +190,7 @@ func TestTamperedRuleset(t *testing.T) {
 				if _, err := os.Stat(filepath.Join(b.Dir, "ran")); err == nil || r.Code != 77 {
 					t.Fatalf("want 77, and that nothing ran (%v): %s", err, r)
 				}
-				if rep := drive.ReadReport(t, file); rep.EndedBy != "entrypoint" || rep.ExitCode != 77 || rep.Control != "ruleset" || rep.Reason == "" {
+				if rep := drive.ReadReport(t, file); rep.EndedBy != "entrypoint" || rep.ExitCode != 77 || rep.Control != control || rep.Reason == "" {
 					t.Errorf("%+v", rep)
 				}
 			})

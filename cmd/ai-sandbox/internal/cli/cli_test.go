@@ -295,7 +295,7 @@ func TestMessages(t *testing.T) {
 		{[]string{"--print-policy", "--allow", "a.example.com", "pi", "--net", "none"}, 0,
 			"ai-sandbox: warning: --net comes after pi, so pi gets it; put it first if it is meant for ai-sandbox\n"},
 		{[]string{"build", "x"}, 2, "ai-sandbox: error: build takes no argument x; drop it\n"},
-		{[]string{"help", "x"}, 2, "ai-sandbox: error: x is not a verb; choose from build, clean, config, doctor, down, exec, explain, gate, help, image, images, inspect, logs, ls, policy, rm, stop, trust, up, update, version, wait\n"},
+		{[]string{"help", "x"}, 2, "ai-sandbox: error: x is not a verb; choose from allow, build, clean, config, deny, doctor, down, exec, explain, gate, help, image, images, inspect, log, logs, ls, policy, rm, stop, trust, up, update, version, wait\n"},
 	} {
 		code := s.do(tc.args...)
 		if code != tc.code || tc.want != "" && s.err.String() != tc.want || code == 0 && tc.want != s.err.String() {

@@ -12,6 +12,7 @@ import (
 	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
 	"ai-sandbox/cmd/ai-sandbox/internal/session"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/trace"
+	"ai-sandbox/gate"
 	"ai-sandbox/image"
 	"ai-sandbox/policy"
 )
@@ -71,6 +72,11 @@ type Engine struct {
 	Logs     func(m Machine, id string) (session.Logs, error)
 	Stop     func(ctx context.Context, m Machine, id string) error
 	Remove   func(ctx context.Context, m Machine, id string) error
+	// GateLog gives each event of a session's gate to f; "" is the last session. With
+	// follow it waits for more until the session has ended.
+	GateLog func(ctx context.Context, m Machine, id string, follow bool, f func(gate.Event) error) error
+	// Steer changes what a running session may reach, and tells what is in force then.
+	Steer func(ctx context.Context, m Machine, id string, want session.Steering) (session.Force, error)
 	// Doctor asks podman's service; it is called when nothing else is wrong.
 	Doctor func(ctx context.Context, m Machine, r ImageRequest) []host.Verdict
 }

@@ -15,7 +15,7 @@ import (
 
 var policyVerb = &verb{
 	name:     "policy",
-	about:    "Compare what two runs may do.",
+	about:    "Compare what two runs may do, or tell what one may that runs.",
 	examples: []string{"ai-sandbox policy diff before.json after.json"},
 	exit:     diffExit,
 	subs: []*verb{{
@@ -36,7 +36,7 @@ var policyVerb = &verb{
 			}
 			return nil
 		},
-	}},
+	}, policyShowVerb},
 	action: func(_ *app, inv Invocation, _ []config.Item) error {
 		return fmt.Errorf("policy %v: no such verb", inv.Args) // checkArgs lets none through
 	},

@@ -15,6 +15,7 @@ import (
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
 	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
 	"ai-sandbox/cmd/ai-sandbox/internal/session"
+	"ai-sandbox/gate"
 	"ai-sandbox/policy"
 )
 
@@ -103,6 +104,13 @@ func TestVerbsHideSecrets(t *testing.T) {
 		return []session.Summary{{Command: said}}, nil
 	}
 	s.engine.Logs = func(Machine, string) (session.Logs, error) { return session.Logs{Output: at}, nil }
+	s.engine.GateLog = func(_ context.Context, _ Machine, _ string, _ bool, f func(gate.Event) error) error {
+		return f(gate.Event{Host: canary + ".example.com", Rule: at})
+	}
+	var inForce []byte
+	s.engine.Steer = func(context.Context, Machine, string, session.Steering) (session.Force, error) {
+		return session.Force{Policy: inForce, Hash: at}, nil
+	}
 	s.engine.Doctor = func(context.Context, Machine, ImageRequest) []host.Verdict {
 		return []host.Verdict{{Name: "x", Detail: at}}
 	}
@@ -113,11 +121,13 @@ func TestVerbsHideSecrets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		inForce = text
 		s.write(filepath.Join(s.project, fmt.Sprint(i)), string(text))
 	}
 	s.write(s.config, "env = TOKEN\nenv_file = ~/secrets\n")
 	s.write(filepath.Join(s.project, config.ProjectFile), "allow = "+canary+".example.com\n")
 	lines := map[string][]string{
+		"allow": {"allow x a.example.com"}, "deny": {"deny x a.example.com"}, "log": {"log", "log --json x"}, "policy show": {"policy show x", "policy show --json x"},
 		"build": {"build"}, "clean": {"clean"}, "config": {"config --node-mirror https://u:" + canary + "@h", "config --json --node-mirror https://u:" + canary + "@h"},
 		"doctor": {"doctor"}, "down": {"down x"}, "exec": {"exec x -- true"}, "explain": {"explain " + at, "explain " + canary + ".example.com"},
 		"gate up": {"gate up x"}, "gate down": {"gate down x"}, "gate ls": {"gate ls"}, "image save": {"image save x"}, "image load": {"image load x"}, "images": {"images", "images --json"}, "inspect": {"inspect", "inspect --json"},

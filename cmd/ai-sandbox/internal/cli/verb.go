@@ -38,7 +38,7 @@ var usualExit = [][2]string{{"0", "done"}, {"1", "ai-sandbox failed"}, {"2", "th
 
 // verbs is the table; a function, as the help verb needs it in turn.
 func verbs() []*verb {
-	return []*verb{buildVerb, cleanVerb, configVerb, doctorVerb, downVerb, execVerb, explainVerb, gateVerb, newHelpVerb(), imageVerb, imagesVerb, inspectVerb, logsVerb, lsVerb, policyVerb, rmVerb, stopVerb, trustVerb, upVerb, updateVerb, versionVerb, waitVerb}
+	return []*verb{allowVerb, buildVerb, cleanVerb, configVerb, denyVerb, doctorVerb, downVerb, execVerb, explainVerb, gateVerb, newHelpVerb(), imageVerb, imagesVerb, inspectVerb, logVerb, logsVerb, lsVerb, policyVerb, rmVerb, stopVerb, trustVerb, upVerb, updateVerb, versionVerb, waitVerb}
 }
 
 func lookupVerb(name string) (*verb, bool) {
@@ -94,6 +94,7 @@ func (v *verb) checkArgs(inv Invocation) error {
 			need++
 		}
 	}
+	many := strings.HasSuffix(before, "...")
 	var err *errUsage
 	switch {
 	case len(v.subs) > 0:
@@ -109,7 +110,7 @@ func (v *verb) checkArgs(inv Invocation) error {
 		err = usagef("%s needs %s; write: ai-sandbox %s %s", inv.Verb, v.args, inv.Verb, v.args)
 	case len(inv.Args) > len(words) && command:
 		err = usagef("%s takes a command after \"--\" only; write: ai-sandbox %s %s", inv.Verb, inv.Verb, v.args)
-	case len(inv.Args) > len(words):
+	case len(inv.Args) > len(words) && !many:
 		err = usagef("%s takes no argument %s; drop it", inv.Verb, quote(inv.Args[len(words)]))
 	case command && len(inv.Command) == 0:
 		err = usagef("%s needs a command; write: ai-sandbox %s %s", inv.Verb, inv.Verb, v.args)

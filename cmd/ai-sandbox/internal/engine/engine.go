@@ -44,6 +44,7 @@ func New(start time.Time) cli.Engine {
 		GateUp: e.gateUp, GateDown: e.gateDown, GateList: e.gateList, Doctor: e.doctor,
 		Sessions: sessions, Logs: logs, Stop: stop, Remove: removeSession,
 		Detach: detached, NewSandbox: e.newSandbox, WaitReady: waitReady, WaitExit: waitExit, Exec: execIn, Down: down,
+		GateLog: gateLog, Steer: steer,
 	}
 }
 
@@ -403,34 +404,4 @@ func untilSignal[T any](ctx context.Context, signals <-chan os.Signal, f func(co
 	}
 	cancel(nil)
 	return v, err
-}
-
-// summary names each refused host once. A named gate is one for all its sessions,
-// and what it lets through was said when it was made.
-func summary(say func(string, ...any), rep session.Report, gate string) {
-	if rep.EndedBy == session.EndedByTime {
-		say("%s", rep.Reason)
-	}
-	refused, flag := "refused", "to let it through:"
-	if gate != "" {
-		refused, flag = "refused by gate "+gate+" in this time, to any session", "to let it through, make that gate anew with"
-	}
-	for _, h := range rep.Refused {
-		times := "once"
-		if h.Count > 1 {
-			times = fmt.Sprintf("%d times", h.Count)
-		}
-		where := policy.Printable(h.Host)
-		if h.Port != 0 {
-			where = fmt.Sprintf("%s, port %d,", where, h.Port)
-		}
-		if h.AllowFlag != "" {
-			say("%s: %s %s; %s %s", refused, where, times, flag, policy.Printable(h.AllowFlag))
-		} else {
-			say("%s: %s %s; %s", refused, where, times, policy.Printable(h.Why))
-		}
-	}
-	if rep.RefusedMore > 0 {
-		say("%s: %d requests to still other hosts", refused, rep.RefusedMore)
-	}
 }

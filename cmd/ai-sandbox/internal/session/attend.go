@@ -16,6 +16,11 @@ import (
 // attend watches a running command until it ends or something it stands on does.
 // A signal that came with its start is handed in.
 func (r *run) attend(ctx context.Context, up *started, late os.Signal) error {
+	steerer, err := r.steer()
+	if err != nil {
+		return err
+	}
+	r.undo.push("end changes from outside", func(context.Context) error { return steerer.Close() })
 	var resized <-chan os.Signal
 	if r.req.Terminal != nil {
 		resized = r.req.Terminal.Resized()
@@ -45,9 +50,12 @@ func (r *run) attend(ctx context.Context, up *started, late os.Signal) error {
 			case ok && f.Refused != nil:
 				return r.failed(&refusedError{*f.Refused})
 			case ok && f.Started:
+				r.mark("started")
 				if err := r.ready(); err != nil {
 					return err
 				}
+			case ok && f.Blocked != nil && r.gateLog != nil:
+				r.gateLog.packets(f.Blocked)
 			case ok && f.LoopbackOnly != 0:
 				r.loopbackOnly(f.LoopbackOnly)
 			case ok && f.ExecState != nil && r.execs != nil:
@@ -114,10 +122,12 @@ func (r *run) settleGate(ctx context.Context, settled chan<- struct{}) {
 		close(settled)
 		return
 	}
-	for _, port := range []uint16{r.gate.cfg.FrontPort, r.gate.cfg.PeekPort} {
+	awaitIdle(r.gate.port)
+	cfg := r.gate.config()
+	for _, port := range []uint16{cfg.FrontPort, cfg.PeekPort} {
 		if port != 0 { // only the front one of a named gate is known
 			// No answer means no gate, and nothing more to log.
-			_, _ = probe(ctx, port, r.gate.cfg)
+			_, _ = probe(ctx, port, cfg)
 		}
 	}
 	close(settled)

@@ -42,26 +42,68 @@ var errPortTaken = errors.New("another process listens on the gate's port")
 type runningGate struct {
 	container string // "" for one of our own process
 	port      uint16 // of 127.0.0.1; 0 where it is reached over a socket alone
+	socket    string // where it is reached over one
 	logDir    string
-	cfg       gate.Config
+	confDir   string
+	// change makes it go by other lists, and tells how many connections that was the
+	// end of; nil for a named one.
+	change func(context.Context, gate.Config) (cut int, err error)
+
+	mu  sync.Mutex
+	cfg gate.Config // what it answers with
 	// ended is closed when the gate is gone; nil for one that ends with us.
 	ended <-chan struct{}
 	ctl   *control // of the session's own squids
-	// refused tells what it refused in this session.
-	refused func() (hosts []gate.RefusedHost, more int)
+	// settle ends what it has to tell of this session: every decision is logged when it
+	// returns.
+	settle func() error
+}
+
+// config is what the gate goes by.
+func (g *runningGate) config() gate.Config {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.cfg
+}
+
+func (g *runningGate) setConfig(c gate.Config) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.cfg = c
+}
+
+// confirm asks the gate itself what it goes by.
+func (g *runningGate) confirm(ctx context.Context) error {
+	c := g.config()
+	ready, err := false, error(nil)
+	if g.port != 0 {
+		ready, err = probe(ctx, g.port, c)
+	} else {
+		ready, err = probeAt(ctx, "unix", g.socket, c)
+	}
+	if ready {
+		return nil
+	}
+	return errors.Join(errors.New("the gate does not answer with the hash of what should be in force: end the session"), err)
 }
 
 // builtinGate serves the gate from this process: it ends with us, as the
 // sandbox does.
 func (r *run) builtinGate(n policy.Net, u *undo) (*runningGate, error) {
+	cfg := gate.Config{Allow: n.Allow, AllowPrivate: n.AllowPrivate, Nonce: nonce(), PolicyHash: PolicyHash(n), Session: r.id}
 	g, err := builtin.New(builtin.Config{
-		Allow: n.Allow, AllowPrivate: n.AllowPrivate, Nonce: nonce(), PolicyHash: PolicyHash(n), UID: os.Getuid(),
+		Allow: cfg.Allow, AllowPrivate: cfg.AllowPrivate, Nonce: cfg.Nonce, PolicyHash: cfg.PolicyHash, Session: r.id, UID: os.Getuid(), Decided: r.gateLog.decided,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start the gate: %w", err)
 	}
-	u.push("end the gate", func(context.Context) error { return g.Close() })
-	rg := &runningGate{refused: g.Refused}
+	end := sync.OnceValue(g.Close)
+	u.push("end the gate", func(context.Context) error { return end() })
+	// Its end tells of what is still open; an error is the undoing's to tell.
+	rg := &runningGate{cfg: cfg, change: changeBuiltin(g), settle: func() error {
+		_ = end()
+		return nil
+	}}
 	var l net.Listener
 	if n.Mode == policy.NetUnix {
 		l, err = r.gateSocket()
@@ -73,6 +115,8 @@ func (r *run) builtinGate(n policy.Net, u *undo) (*runningGate, error) {
 	}
 	if a, ok := l.Addr().(*net.TCPAddr); ok {
 		rg.port = uint16(a.Port) //nolint:gosec // a port
+	} else {
+		rg.socket = l.Addr().String()
 	}
 	ended := make(chan struct{})
 	rg.ended = ended
@@ -184,8 +228,12 @@ func writeConfig(dir string, c gate.Config) error {
 // answer. A connection refused is "not yet"; an answer without the nonce is
 // somebody else's.
 func probe(ctx context.Context, port uint16, c gate.Config) (ready bool, err error) {
+	return probeAt(ctx, "tcp4", fmt.Sprintf("127.0.0.1:%d", port), c)
+}
+
+func probeAt(ctx context.Context, network, addr string, c gate.Config) (ready bool, err error) {
 	d := net.Dialer{Timeout: time.Second}
-	conn, err := d.DialContext(ctx, "tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+	conn, err := d.DialContext(ctx, network, addr)
 	if err != nil {
 		return false, nil
 	}
@@ -282,6 +330,7 @@ func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gat
 		return nil, err
 	}
 	cfg.FrontPort, cfg.PeekPort = ports[0], ports[1]
+	cfg.Classes = cfg.Listed()
 	g.ConfigDir, g.LogDir = filepath.Join(in.conf, "conf"), filepath.Join(in.log, "log")
 	for _, d := range []string{in.conf, g.LogDir} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
@@ -292,8 +341,7 @@ func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gat
 		return nil, err
 	}
 	ended := make(chan struct{})
-	r := &runningGate{port: cfg.FrontPort, logDir: g.LogDir, cfg: cfg, ended: ended}
-	r.refused = m.logged(g.LogDir, nil)
+	r := &runningGate{port: cfg.FrontPort, logDir: g.LogDir, confDir: g.ConfigDir, cfg: cfg, ended: ended}
 	if g.Session != "" {
 		g.ControlDir = filepath.Join(in.conf, "ctl")
 		if r.ctl, err = newControl(g.ControlDir); err != nil {
@@ -303,6 +351,7 @@ func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gat
 			r.ctl.Close()
 			return nil
 		})
+		r.change = r.changeSquids
 	}
 	u.push("remove the gate", func(ctx context.Context) error { return be.Remove(ctx, g.Name) })
 	if fixed != nil {
@@ -346,33 +395,6 @@ func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gat
 		}
 	}
 	return r, nil
-}
-
-// logs are the files that a squid gate writes its decisions to.
-var logs = []string{gate.FrontLog, gate.PeekLog}
-
-// logged returns a function that reads the refusals from a gate's log, from an
-// offset in each file on.
-func (m *Manager) logged(dir string, from map[string]int64) func() ([]gate.RefusedHost, int) {
-	return func() ([]gate.RefusedHost, int) {
-		var tally gate.Tally // the log may be of any length
-		for _, name := range logs {
-			f, err := os.Open(filepath.Join(dir, name))
-			if errors.Is(err, os.ErrNotExist) {
-				continue // squid makes it with the first line
-			}
-			if err == nil {
-				_, err = f.Seek(from[name], io.SeekStart)
-			}
-			if err == nil {
-				err = errors.Join(gate.ScanLog(f, tally.Add), f.Close())
-			}
-			if err != nil {
-				m.Say("the gate's log can't be read: %v", err)
-			}
-		}
-		return tally.Refused(), tally.More
-	}
 }
 
 // watch closes ended when the gate is gone: its end of the control channel, or

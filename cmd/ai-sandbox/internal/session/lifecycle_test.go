@@ -128,7 +128,7 @@ func TestSessionIsListed(t *testing.T) {
 	for _, ev := range l.Events {
 		names = append(names, ev.Event)
 	}
-	if want := []string{"begun", "sandbox", "enforced", "go", "exited", "removed", "ended"}; err != nil || !slices.Equal(names, want) {
+	if want := []string{"begun", "sandbox", "enforced", "go", "started", "exited", "removed", "ended"}; err != nil || !slices.Equal(names, want) {
 		t.Errorf("%q, %v", names, err)
 	}
 	if err := e.m.Stop(context.Background(), id, none); err == nil || !strings.Contains(err.Error(), "ended already") {

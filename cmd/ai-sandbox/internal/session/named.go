@@ -184,14 +184,7 @@ func (m *Manager) findGate(ctx context.Context, be backend.Backend, net policy.N
 		// either way nothing vouches for the port any more.
 		_, _ = be.Exit(context.WithoutCancel(ctx), rec.Containers[0])
 	}()
-	// Its log is that of all its sessions: what is new since now is told.
-	from := map[string]int64{}
-	for _, log := range logs {
-		if info, err := os.Stat(filepath.Join(rec.GateLog, log)); err == nil {
-			from[log] = info.Size()
-		}
-	}
-	return &runningGate{container: rec.Containers[0], port: rec.GatePort, cfg: cfg, ended: ended, refused: m.logged(rec.GateLog, from)}, nil
+	return &runningGate{container: rec.Containers[0], port: rec.GatePort, logDir: rec.GateLog, cfg: cfg, ended: ended}, nil
 }
 
 // remove takes down everything that a record names, and the record last.

@@ -134,6 +134,19 @@ type Report struct {
 	Published []Published `json:"published,omitempty"`
 	// RefusedMore counts refusals of hosts beyond those in Refused.
 	RefusedMore int `json:"refused_more,omitempty"`
+	// Used are the hosts that the gate let through, and UsedMore counts connections to
+	// hosts beyond those.
+	Used     []gate.UsedHost `json:"used,omitempty"`
+	UsedMore int             `json:"used_more,omitempty"`
+	// Blocked are packets past the gate, which the kernel refused, by where they were
+	// to go; BlockedMore counts those beyond. Where there is no network device, none
+	// can be sent and there is nothing to count.
+	Blocked     []Blocked `json:"blocked,omitempty"`
+	BlockedMore int       `json:"blocked_more,omitempty"`
+	// Changes are what was changed of the lists from outside, while it ran.
+	Changes []Change `json:"changes,omitempty"`
+	// LogFull: the gate's log has reached its bound, and not everything is in it.
+	LogFull bool `json:"log_full,omitempty"`
 	// Changed are files of the project that appeared or changed while the command
 	// ran, and that tools on this machine run or obey; ChangedMore counts those
 	// beyond, and ChangedPartly says that not everything was looked at.
@@ -165,6 +178,10 @@ type run struct {
 
 	ctl  *control
 	gate *runningGate
+	// gateLog is there where there is a gate.
+	gateLog *gateLog
+	// canary is there while the sandbox starts, unless nothing is shut.
+	canary *canary
 	// execs runs further commands, once a sandbox is ready. They have the sealed
 	// environment and working directory.
 	execs   *execServer
@@ -206,7 +223,7 @@ func (m *Manager) Run(ctx context.Context, be backend.Backend, req Request) (rep
 	if r.ctl != nil {
 		r.ctl.Close() // the agent ends before anything else is done
 	}
-	r.refusals()
+	r.settleLog()
 	if uerr := r.undo.run(); uerr != nil {
 		r.report.Leftover = uerr.Error()
 		m.Say("not everything could be removed: %v; the next command tries again", uerr)
@@ -366,12 +383,27 @@ func (r *run) prepare() error {
 		ctl.Close()
 		return nil
 	})
+	if r.req.Policy.Net.Gated() {
+		if r.gateLog, err = r.newGateLog(); err != nil {
+			return err
+		}
+	}
 	if r.req.Policy.Net.Mode == policy.NetUnix {
 		if err := os.Mkdir(r.gateDir(), 0o700); err != nil {
 			return fmt.Errorf("make the gate's directory: %w", err)
 		}
 	}
-	return r.publish()
+	if err := r.publish(); err != nil {
+		return err
+	}
+	if r.canary, err = r.newCanary(); err != nil {
+		return err
+	}
+	r.undo.push("end the canary", func(context.Context) error {
+		r.canary.close()
+		return nil
+	})
+	return nil
 }
 
 // gateDir holds the gate's socket with policy.NetUnix; it is bound into the
@@ -461,6 +493,11 @@ func (r *run) start(ctx context.Context, b backend.Sandbox) (*started, error) {
 	}
 	if err := r.policied(); err != nil {
 		return nil, err
+	}
+	if test := r.gateTest(); test != nil {
+		if err := r.ctl.Send(spec.ToGuest{Gate: test}); err != nil {
+			return nil, err
+		}
 	}
 	if err := r.ctl.Send(spec.ToGuest{Go: true}); err != nil {
 		return nil, err
@@ -566,8 +603,9 @@ func (r *run) enforced(ctx context.Context, up *started, b backend.Sandbox) erro
 	err := r.awaitEnforced(ctx, up)
 	if err == nil {
 		r.mark("enforced")
-		err = <-up.sent
+		err = errors.Join(<-up.sent, r.canary.sings())
 	}
+	r.canary.close()
 	if err == nil && r.inward != nil {
 		err = r.inward.Meet()
 	}
@@ -638,6 +676,9 @@ func (r *run) sealed(b backend.Sandbox, port uint16) (*spec.Spec, error) {
 	}
 	if r.req.Hold {
 		s.Command = nil
+	}
+	if r.canary != nil {
+		s.Canary = &r.canary.Canary
 	}
 	r.env, r.workdir = s.Env, s.Workdir
 	switch p.Net.Mode {
@@ -742,7 +783,9 @@ func (r *run) bringGate(ctx context.Context, u *undo, fixed func(port uint16)) (
 		var rg *runningGate
 		var err error
 		if net.GateName != "" {
-			rg, err = r.m.findGate(ctx, r.be, net)
+			if rg, err = r.m.findGate(ctx, r.be, net); err == nil {
+				rg.settle = follow(rg.logDir, true, r.gateLog.decided).end
+			}
 		} else {
 			rg, err = r.builtinGate(net, u)
 		}
@@ -751,7 +794,7 @@ func (r *run) bringGate(ctx context.Context, u *undo, fixed func(port uint16)) (
 		}
 		return rg, err
 	}
-	cfg := gate.Config{Allow: net.Allow, AllowPrivate: net.AllowPrivate, Nonce: nonce(), PolicyHash: PolicyHash(net)}
+	cfg := gate.Config{Allow: net.Allow, AllowPrivate: net.AllowPrivate, Nonce: nonce(), PolicyHash: PolicyHash(net), Session: r.id}
 	g := backend.Gate{Name: "aisb-gate-" + r.id, Session: r.id, Image: r.req.GateImage}
 	in := place{filepath.Join(r.m.RuntimeDir, r.id), filepath.Dir(r.m.gateLogs(r.id)), r.taken}
 	ready := fixed
@@ -765,15 +808,22 @@ func (r *run) bringGate(ctx context.Context, u *undo, fixed func(port uint16)) (
 		}
 	}
 	rg, err := r.m.startGate(ctx, r.be, g, cfg, in, u, ready)
+	if err == nil {
+		rg.settle = follow(rg.logDir, false, r.gateLog.decided).end
+	}
 	return rg, errors.Join(err, rerr)
 }
 
-// refusals asks the gate what it refused, before it is removed.
-func (r *run) refusals() {
-	if r.gate == nil {
+// settleLog ends the gate's log, before the gate is removed.
+func (r *run) settleLog() {
+	if r.gateLog == nil {
 		return
 	}
-	refused, more := r.gate.refused()
-	r.report.Refused = append(r.report.Refused, refused...)
-	r.report.RefusedMore = more
+	var err error
+	if r.gate != nil && r.gate.settle != nil {
+		err = r.gate.settle()
+	}
+	if err := errors.Join(err, r.gateLog.report(&r.report)); err != nil {
+		r.m.Say("the gate's log is not whole: %v", err)
+	}
 }

@@ -54,7 +54,7 @@ type Event struct {
 	PID     int      `json:"pid,omitempty"`
 	Keep    bool     `json:"keep,omitempty"`
 
-	// Of Ended and Kept:
+	// Of Ended and Kept; Reason is also what Changed was:
 	ExitCode *int   `json:"exit_code,omitempty"`
 	EndedBy  string `json:"ended_by,omitempty"`
 	Reason   string `json:"reason,omitempty"`

@@ -1,0 +1,160 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ai-sandbox/entrypoint/spec"
+	"ai-sandbox/gate"
+	"ai-sandbox/policy"
+)
+
+// logOf is a session's log, with where it is.
+func logOf(t *testing.T, redact *policy.Redactor) (*gateLog, *Manager, string) {
+	t.Helper()
+	e := newEnv(t, nil)
+	allow, err := policy.ParseEntries([]string{"ok.test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &run{m: e.m, id: "0123456789ab", req: Request{Redact: redact, Policy: policy.Policy{Net: policy.Net{Mode: policy.NetGated, Allow: allow}}}}
+	if err := os.MkdirAll(filepath.Join(e.m.StateDir, "sessions", r.id), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := r.newGateLog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, e.m, r.id
+}
+
+func events(t *testing.T, m *Manager, id string) (list []gate.Event, bad int) {
+	t.Helper()
+	bad, err := m.GateLog(context.Background(), id, false, func(e gate.Event) error {
+		list = append(list, e)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list, bad
+}
+
+func TestGateLog(t *testing.T) {
+	l, m, id := logOf(t, policy.NewRedactor([]policy.Secret{policy.NewSecret("TOKEN", "s3cr3t-value-of-it")}))
+	l.decided(gate.Decision{Method: "CONNECT", Host: "OK.test", Port: 443, Status: 200, Sent: 7, Received: 5, Duration: time.Second, Time: time.Now()})
+	l.decided(gate.Decision{Method: "GET", Host: "s3cr3t-value-of-it.no.test\n{\"verdict\":\"allowed\"}", Port: 80, Status: 403, Reason: gate.ReasonName, Time: time.Now()})
+	addr := netip.MustParseAddr("198.51.100.7")
+	l.packets([]spec.Blocked{{Proto: "tcp", Addr: addr, Port: 443, Count: 2}, {Proto: "tcp", Addr: addr, Port: 443, Count: 1}, {Count: 4}, {Proto: "x\n", Addr: addr, Count: 1}, {Proto: "tcp", Addr: addr, Count: -1}})
+	var rep Report
+	if err := l.report(&rep); err != nil {
+		t.Fatal(err)
+	}
+	if len(rep.Used) != 1 || rep.Used[0] != (gate.UsedHost{Host: "ok.test", Port: 443, Count: 1, Rule: "allow ok.test", BytesIn: 7, BytesOut: 5}) {
+		t.Errorf("used: %+v", rep.Used)
+	}
+	if len(rep.Refused) != 1 || len(rep.Blocked) != 1 || rep.Blocked[0].Count != 3 || rep.BlockedMore != 4 || rep.LogFull {
+		t.Errorf("report: %+v", rep)
+	}
+	text, err := os.ReadFile(filepath.Join(filepath.Join(m.StateDir, "sessions", id), GateLogFile))
+	if err != nil || bytes.Count(text, []byte("\n")) != 4 || bytes.Contains(text, []byte("s3cr3t")) {
+		t.Errorf("%v: %s", err, text)
+	}
+	list, bad := events(t, m, id)
+	if bad != 0 || len(list) != 4 || list[0].Session != id || list[0].Rule != "allow ok.test" || list[1].Verdict != gate.VerdictRefused || list[2].Verdict != gate.VerdictBlocked || list[2].Count != 2 {
+		t.Errorf("%d bad, %+v", bad, list)
+	}
+	if last, err := m.LastLogged(); err != nil || last != id {
+		t.Errorf("the last one is %q, %v", last, err)
+	}
+}
+
+// Refusals have room of their own: what is let through can't crowd them out.
+func TestGateLogBounds(t *testing.T) {
+	l, m, id := logOf(t, nil)
+	l.left[false], l.left[true] = 1<<10, 1<<10
+	for range 100 {
+		l.decided(gate.Decision{Method: "GET", Host: "ok.test", Port: 80, Status: 200})
+	}
+	l.decided(gate.Decision{Method: "GET", Host: "no.test", Port: 80, Status: 403, Reason: gate.ReasonName})
+	for i := range 3 * spec.MaxBlocked {
+		l.packets([]spec.Blocked{{Proto: "udp", Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), Port: 53, Count: 1}})
+	}
+	var rep Report
+	if err := l.report(&rep); err != nil {
+		t.Fatal(err)
+	}
+	list, _ := events(t, m, id)
+	if n := len(list); n < 2 || n > 20 || list[n-1].Host != "no.test" || !rep.LogFull || rep.Used[0].Count != 100 || len(rep.Blocked) != spec.MaxBlocked {
+		t.Errorf("%d lines, %+v", n, rep)
+	}
+}
+
+// A log with lines of somebody else's is read all the same.
+func TestGateLogHostile(t *testing.T) {
+	l, m, id := logOf(t, nil)
+	ok := func() { l.decided(gate.Decision{Method: "GET", Host: "ok.test", Port: 80, Status: 200}) }
+	ok()
+	for _, s := range []string{"nonsense\n", "\n", `{"verdict":"allowed","more":1}` + "\n", `{"host":"a"} {"host":"b"}` + "\n", strings.Repeat("x", 3*maxEventLine) + "\n"} {
+		if _, err := l.f.WriteString(s); err != nil {
+			t.Fatal(err)
+		}
+		ok()
+	}
+	if _, err := l.f.WriteString(`{"half`); err != nil {
+		t.Fatal(err)
+	}
+	if list, bad := events(t, m, id); len(list) != 6 || bad != 5 {
+		t.Errorf("%d lines and %d bad", len(list), bad)
+	}
+	for _, id := range []string{"", "..", "../../etc", "0123456789AB", "ffffffffffff"} {
+		if _, err := m.GateLog(context.Background(), id, false, nil); !errors.Is(err, ErrNoLog) {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+}
+
+// A follower reads what squids have written, and waits for the rest of a line.
+func TestFollowSquids(t *testing.T) {
+	dir := t.TempDir()
+	line := func(host string) string {
+		return fmt.Sprintf("front 1795973340.731 1 GET %s 80 TCP_DENIED 403 1 1 0 - name - - -\n", host)
+	}
+	add := func(name, text string) {
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+		if err == nil {
+			_, err = f.WriteString(text)
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(gate.FrontLog, line("before.test"))
+	for _, now := range []bool{false, true} {
+		var got []string
+		f := follow(dir, now, func(d gate.Decision) { got = append(got, d.Host) })
+		add(gate.FrontLog, line("one.test")+line("two.test")[:20])
+		add(gate.FrontLog, line("two.test")[20:])
+		add(gate.UsedLog, strings.Replace(line("three.test"), " name ", " - ", 1))
+		if err := f.end(); err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(got)
+		want := `["before.test","one.test","two.test","three.test"]`
+		if now {
+			want = `["one.test","two.test","three.test"]`
+		}
+		if err != nil || string(text) != want {
+			t.Errorf("from now on %v: %s", now, text)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+// Reading the log of a session's gate.
+
+package session
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
+	"ai-sandbox/gate"
+	"ai-sandbox/policy"
+)
+
+// ErrNoLog is returned for a session that has no log of a gate.
+var ErrNoLog = errors.New("no log of a gate")
+
+// LastLogged is the session whose gate's log was written to last.
+func (m *Manager) LastLogged() (string, error) {
+	ids, err := m.Traces().IDs()
+	if err != nil {
+		return "", err
+	}
+	last, when := "", time.Time{}
+	for _, id := range ids {
+		dir, _ := m.Traces().Dir(id)
+		info, err := os.Lstat(filepath.Join(dir, GateLogFile))
+		if err == nil && info.ModTime().After(when) {
+			last, when = id, info.ModTime()
+		}
+	}
+	if last == "" {
+		return "", fmt.Errorf("%w is there: no session with a gate has run, or what was kept of it is removed", ErrNoLog)
+	}
+	return last, nil
+}
+
+// maxEventLine bounds a line of the log, in bytes. Ours are under 1 KiB.
+const maxEventLine = 4 << 10
+
+// followTick is how often a followed log is looked at.
+const followTick = 100 * time.Millisecond
+
+// GateLog gives every event of a session's gate to f, and with follow waits for more
+// until the session or ctx has ended. It tells how many lines were none of ours.
+func (m *Manager) GateLog(ctx context.Context, id string, follow bool, f func(gate.Event) error) (bad int, err error) {
+	dir, ok := m.Traces().Dir(id)
+	if !ok {
+		return 0, fmt.Errorf("session %s: %w; ai-sandbox log takes a session's id, or none for the last one", policy.Quote(id), ErrNoLog)
+	}
+	file, err := os.OpenFile(filepath.Join(dir, GateLogFile), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, fmt.Errorf("session %s: %w: it had no gate, or what was kept of it is removed", id, ErrNoLog)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the gate's log: %w", err)
+	}
+	defer file.Close()
+	r := bufio.NewReaderSize(file, maxEventLine)
+	var part []byte // of a line that is being written
+	skip := false
+	for {
+		// Asked before the end is seen: what is written after that is read.
+		ended := !follow || !m.lives(id)
+		for {
+			line, err := r.ReadSlice('\n')
+			part = append(part, line...)
+			if len(part) > maxEventLine {
+				part, skip = nil, true
+			}
+			if errors.Is(err, bufio.ErrBufferFull) {
+				continue
+			}
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return bad, fmt.Errorf("read the gate's log: %w", err)
+			}
+			e, ok := parseEvent(part)
+			part = part[:0]
+			if skip || !ok {
+				bad, skip = bad+1, false
+				continue
+			}
+			if err := f(e); err != nil {
+				return bad, err
+			}
+		}
+		if ended {
+			return bad, nil
+		}
+		select {
+		case <-time.After(followTick):
+		case <-ctx.Done():
+			return bad, nil
+		}
+	}
+}
+
+// parseEvent reads a line strictly.
+func parseEvent(line []byte) (e gate.Event, ok bool) {
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.DisallowUnknownFields()
+	if d.Decode(&e) != nil {
+		return e, false
+	}
+	_, err := d.Token()
+	return e, errors.Is(err, io.EOF)
+}
+
+// lives tells whether a session may have more to log.
+func (m *Manager) lives(id string) bool {
+	r, ok, err := m.Store.Session(id)
+	return err == nil && ok && !r.Kept && m.Store.Liveness(r) != store.Gone
+}

@@ -1,0 +1,236 @@
+// Another list for a gate that runs: what it lets through changes, what stays allowed
+// stays open, and tunnels to what is not are cut.
+
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ai-sandbox/entrypoint/spec"
+	"ai-sandbox/gate"
+	"ai-sandbox/gate/builtin"
+	"ai-sandbox/policy"
+)
+
+// changeTime bounds how long a gate may take to answer with a new list's hash.
+const changeTime = 10 * time.Second
+
+// errGateLost: the gate may go by either list, so it was ended, and the session with it.
+var errGateLost = errors.New("the gate did not take the change and was ended, and the session with it")
+
+// changeBuiltin is how a gate of our own process is changed.
+func changeBuiltin(g *builtin.Gate) func(context.Context, gate.Config) (int, error) {
+	return func(_ context.Context, c gate.Config) (int, error) {
+		return g.Change(builtin.Config{Allow: c.Allow, AllowPrivate: c.AllowPrivate, Nonce: c.Nonce, PolicyHash: c.PolicyHash})
+	}
+}
+
+// changeSquids is how the session's own squids are. The peeking one comes first: until
+// the front one follows, what only one of them lets through is refused.
+func (r *runningGate) changeSquids(ctx context.Context, c gate.Config) (cut int, err error) {
+	before := r.config()
+	if len(c.Classes) > gate.MaxClasses {
+		return 0, fmt.Errorf("the list of a squid that runs can be changed up to %d entries, and this one would have %d: start the session anew, or use --gate-engine builtin", gate.MaxClasses, len(c.Classes))
+	}
+	files, err := gate.Files(c)
+	if err != nil {
+		return 0, fmt.Errorf("write the gate's configuration: %w", err)
+	}
+	lost := func(err error) (int, error) {
+		r.ctl.Close()
+		return 0, errors.Join(errGateLost, err)
+	}
+	for name, content := range files {
+		if err := replace(filepath.Join(r.confDir, name), content); err != nil {
+			return lost(fmt.Errorf("write the gate's configuration: %w", err))
+		}
+	}
+	// As the entrypoint was told them (backend.Gate).
+	for i, port := range []uint16{c.PeekPort, c.FrontPort} {
+		if err := r.ctl.Send(spec.ToGuest{Reload: i + 1}); err != nil {
+			return lost(err)
+		}
+		if err := awaitHash(ctx, port, c, r.ended); err != nil {
+			return lost(err)
+		}
+	}
+	var gone []int
+	listed := c.Listed()
+	for i, e := range before.Classes {
+		if !slices.Contains(listed, e) {
+			gone = append(gone, i)
+		}
+	}
+	if cut, err = cutTunnels(gone, c.PeekPort); err != nil {
+		return lost(err)
+	}
+	return cut, nil
+}
+
+// replace writes a file under another name and renames it.
+func replace(path string, content []byte) error {
+	tmp := path + ".new"
+	if err := os.WriteFile(tmp, content, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+// awaitHash waits until a squid answers with the hash of its new list. While it reads
+// that, it refuses connections for a moment.
+func awaitHash(ctx context.Context, port uint16, c gate.Config, ended <-chan struct{}) error {
+	ctx, cancel := context.WithTimeout(ctx, changeTime)
+	defer cancel()
+	tick := time.NewTicker(3 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ready, err := probe(ctx, port, c)
+		if ready {
+			return nil
+		}
+		if err != nil && !errors.Is(err, errPortTaken) { // the old hash looks the same
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.New("the gate does not answer with the hash of the new list")
+		case <-ended:
+			return errors.New("the gate has ended")
+		case <-tick.C:
+		}
+	}
+}
+
+// cutTunnels shuts the front squid's tunnels of these classes, on the sockets that lead
+// to the peeking one: squid itself has no way to end them. It tells how many they were.
+func cutTunnels(classes []int, peek uint16) (int, error) {
+	if len(classes) == 0 {
+		return 0, nil
+	}
+	from := map[netip.Addr]bool{}
+	for _, c := range classes {
+		from[gate.ClassAddr(c)] = true
+	}
+	cut := 0
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		inodes, err := tunnels(from, peek)
+		if err != nil || len(inodes) == 0 {
+			return cut, err
+		}
+		n, err := shutSockets(inodes)
+		cut = max(cut, n)
+		if time.Now().After(end) {
+			return cut, errors.Join(errors.New("tunnels to what is refused now can't be cut"), err)
+		}
+	}
+}
+
+// tunnels are the inodes of open sockets from such addresses to a port of 127.0.0.1.
+// Source: proc_net_tcp (the kernel's Documentation/networking/proc_net_tcp.rst).
+func tunnels(from map[netip.Addr]bool, peek uint16) (map[string]bool, error) {
+	table, err := os.ReadFile("/proc/self/net/tcp")
+	if err != nil {
+		return nil, fmt.Errorf("look for open tunnels: %w", err)
+	}
+	const established, closeWait = "01", "08"
+	out := map[string]bool{}
+	remote := fmt.Sprintf("0100007F:%04X", peek)
+	for line := range strings.Lines(string(table)) {
+		f := strings.Fields(line)
+		if len(f) < 10 || f[2] != remote || f[3] != established && f[3] != closeWait {
+			continue
+		}
+		host, _, _ := strings.Cut(f[1], ":")
+		n, err := strconv.ParseUint(host, 16, 32)
+		if err != nil {
+			continue
+		}
+		// A number of this machine's, which are little-endian wherever this runs.
+		if from[netip.AddrFrom4([4]byte{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24)})] {
+			out["socket:["+f[9]+"]"] = true
+		}
+	}
+	return out, nil
+}
+
+// shutSockets ends both directions of sockets of other processes of this user's, by
+// their names in /proc/PID/fd. A process in a user namespace that this user has made
+// lets him (pidfd_getfd(2), ptrace(2)).
+func shutSockets(names map[string]bool) (n int, err error) {
+	procs, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0, fmt.Errorf("look for the gate's process: %w", err)
+	}
+	var errs []error
+	for _, p := range procs {
+		pid, err := strconv.Atoi(p.Name())
+		if err != nil {
+			continue
+		}
+		dir := filepath.Join("/proc", p.Name(), "fd")
+		fds, err := os.ReadDir(dir)
+		if err != nil {
+			continue // another user's, or gone
+		}
+		for _, d := range fds {
+			name, err := os.Readlink(filepath.Join(dir, d.Name()))
+			if err != nil || !names[name] {
+				continue
+			}
+			fd, err := strconv.Atoi(d.Name())
+			if err == nil {
+				err = shutSocket(pid, fd, name)
+			}
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+				continue
+			}
+			n++
+		}
+	}
+	return n, errors.Join(errs...)
+}
+
+func shutSocket(pid, fd int, name string) error {
+	p, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return fmt.Errorf("open the gate's process: %w", err)
+	}
+	defer unix.Close(p)
+	s, err := unix.PidfdGetfd(p, fd, 0)
+	if err != nil {
+		return fmt.Errorf("take a tunnel of the gate's: %w", err)
+	}
+	defer unix.Close(s)
+	// Its number may be another file's by now.
+	if is, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(s)); err != nil || is != name {
+		return fs.ErrNotExist
+	}
+	if err := unix.Shutdown(s, unix.SHUT_RDWR); err != nil && !errors.Is(err, unix.ENOTCONN) {
+		return fmt.Errorf("cut a tunnel: %w", err)
+	}
+	return nil
+}
+
+// classesOf are a gate's classes with what a new list adds.
+func classesOf(before gate.Config, listed []policy.Entry) []policy.Entry {
+	out := slices.Clone(before.Classes)
+	for _, e := range listed {
+		if !slices.Contains(out, e) {
+			out = append(out, e)
+		}
+	}
+	return out
+}

@@ -1,0 +1,88 @@
+// The host's side of a start's self-test.
+
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"ai-sandbox/entrypoint/spec"
+	"ai-sandbox/gate"
+	"ai-sandbox/policy"
+)
+
+// A canary answers at a port of 127.0.0.1 for the time of a start.
+type canary struct {
+	spec.Canary
+	l net.Listener
+}
+
+// newCanary is nil where nothing is shut.
+func (r *run) newCanary() (*canary, error) {
+	if r.req.Policy.Net.Mode == policy.NetHost {
+		return nil, nil
+	}
+	l, err := listenApart(r.taken)
+	if err != nil {
+		return nil, fmt.Errorf("listen for the start's self-test: %w", err)
+	}
+	c := &canary{l: l}
+	c.Port, c.Hello = uint16(l.Addr().(*net.TCPAddr).Port), nonce() //nolint:gosec,forcetypeassert // of a TCP network
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err != nil { // out of descriptors, say
+				time.Sleep(time.Millisecond)
+				continue
+			}
+			go func() {
+				defer conn.Close()
+				_ = conn.SetDeadline(time.Now().Add(time.Second))
+				_, _ = io.WriteString(conn, c.Hello) // who does not read it has no answer
+			}()
+		}
+	}()
+	return c, nil
+}
+
+// close ends it; it may be called again.
+func (c *canary) close() {
+	if c != nil {
+		c.l.Close()
+	}
+}
+
+// sings tells whether it answers here, where nothing is in its way: else its silence
+// inside says nothing.
+func (c *canary) sings() error {
+	if c == nil {
+		return nil
+	}
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp4", c.l.Addr().String())
+	if err != nil {
+		return fmt.Errorf("reach the canary of the start's self-test: %w", err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	got, err := io.ReadAll(io.LimitReader(conn, int64(len(c.Hello))+1))
+	if err != nil || string(got) != c.Hello {
+		return &refusedError{spec.Refused{Code: ExitUnenforced, Control: "network", Reason: "the host's canary does not answer on the host, so its silence inside says nothing"}}
+	}
+	return nil
+}
+
+// gateTest is what the entrypoint has to hear from the gate before it starts the
+// command.
+func (r *run) gateTest() *spec.GateTest {
+	if r.gate == nil {
+		return nil
+	}
+	return &spec.GateTest{Host: gate.ReadyHost, Answer: r.gate.config().ReadyLine()}
+}

@@ -1,0 +1,247 @@
+//go:build e2e
+
+// Package logtest are the tests of what a gate's log says and of changing what a session
+// may reach, which both runtimes have to pass with each engine.
+package logtest
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ai-sandbox/gate"
+	"ai-sandbox/tests/e2e/internet"
+)
+
+// A Box starts ai-sandbox in a project.
+type Box struct {
+	// Run is one ai-sandbox from its start to its end.
+	Run func(args ...string) (code int, out, err string)
+	// Start is one that is not waited for yet.
+	Start func(args ...string) (wait func() (code int, out, err string))
+	Host  func(zone string) string
+	Dir   string
+	// State is where ai-sandbox keeps its sessions.
+	State  string
+	Engine string
+	// Packets: the runtime has a network device, so that packets can be refused.
+	Packets bool
+}
+
+// A report is what --report writes of the gate.
+type report struct {
+	Session string           `json:"session"`
+	Used    []gate.UsedHost  `json:"used"`
+	Refused []map[string]any `json:"refused"`
+	Blocked []struct {
+		Proto string `json:"proto"`
+		Addr  string `json:"addr"`
+		Port  int    `json:"port"`
+		Count int    `json:"count"`
+	} `json:"blocked"`
+}
+
+// Log: every decision of a session's gate can be seen afterwards, and nothing of it
+// but the host.
+func Log(t *testing.T, b Box) {
+	ok, no := b.Host("ok.test"), b.Host("no.test")
+	const curl = "curl -sS --max-time 20 "
+	script := "cd /tmp\n" +
+		curl + "https://" + ok + "/CANARY-path?q=CANARY-query -H 'X-Secret: CANARY-header' -o /dev/null\n" +
+		curl + "http://" + ok + "/CANARY-path?q=CANARY-query -o /dev/null\n" +
+		curl + "https://" + no + "/CANARY-path -o /dev/null || true\n" +
+		curl + "https://" + no + "/CANARY-path -o /dev/null || true\n" +
+		curl + "http://" + no + "/CANARY-path?q=CANARY-query\n" +
+		// The reason phrase, for clients that show it.
+		`p=${https_proxy#http://}; exec 3<>/dev/tcp/${p%:*}/${p#*:}; printf 'CONNECT ` + no + `:443 HTTP/1.1\r\nConnection: close\r\n\r\n' >&3; timeout 3 head -c 4096 <&3; exec 3>&-` + "\n" +
+		"openssl s_client -proxy ${https_proxy#http://} -connect " + ok + ":443 -servername " + no + " -brief </dev/null >/dev/null 2>&1 || true\n" +
+		curl + "--noproxy '*' http://" + internet.Refused + ":8443/CANARY-path >/dev/null 2>&1 || true\n" +
+		curl + "--noproxy '*' http://" + internet.Refused + ":8443/CANARY-path >/dev/null 2>&1 || true\n" +
+		"printf x >/dev/udp/" + internet.Refused + "/5353 || true\n" +
+		// One that is open when the session ends.
+		"sleep 60 | openssl s_client -proxy ${https_proxy#http://} -connect " + ok + ":443 -servername " + ok + " -brief >o 2>&1 &\n" +
+		"for i in $(seq 400); do grep -q ESTABLISHED o && break; sleep 0.02; done; grep ESTABLISHED o\n"
+	file := filepath.Join(filepath.Dir(b.Dir), filepath.Base(b.Dir)+"-log.json")
+	t.Cleanup(func() { os.Remove(file) })
+	code, out, errs := b.Run("--report", file, "--gate-engine", b.Engine, "--allow", ok, "--", "bash", "-c", script)
+	if code != 0 {
+		t.Fatalf("exit code %d: %s\n%s", code, out, errs)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rep report
+	if err := json.Unmarshal(text, &rep); err != nil {
+		t.Fatal(err)
+	}
+
+	// What the client reads.
+	if want := "aisb-gate: refused (rule name): " + no + " is not allowed on port 80; to open it, ask the user for --allow " + no; !strings.Contains(out, want) {
+		t.Errorf("the page does not say %q: %s", want, out)
+	}
+	connect := "(rule name): " + no + " is not allowed on port 443"
+	if b.Engine == "builtin" && !strings.Contains(out, "HTTP/1.1 403 aisb-gate: refused "+connect) || strings.Count(out, connect) == 0 {
+		t.Errorf("a refused CONNECT does not say %q: %s", connect, out)
+	}
+
+	// The end of the run.
+	for _, want := range []string{
+		"let through: " + ok + " (3 times)",
+		"refused: " + no + ", port 443, 5 times; to let it through: --allow " + no + "\n",
+	} {
+		if !strings.Contains(errs, want) {
+			t.Errorf("the end does not say %q: %s", want, errs)
+		}
+	}
+	blocked := "blocked by the kernel: tcp " + internet.Refused + ":8443 2 times"
+	if strings.Contains(errs, blocked) != b.Packets || strings.Contains(errs, "blocked by the kernel: udp "+internet.Refused+":5353 once") != b.Packets {
+		t.Errorf("packets past the gate, where some can be sent (%v): %s", b.Packets, errs)
+	}
+	if b.Packets && (len(rep.Blocked) != 2 || rep.Blocked[0].Port != 8443 || rep.Blocked[0].Count != 2) || !b.Packets && len(rep.Blocked) > 0 {
+		t.Errorf("the report has of packets %+v", rep.Blocked)
+	}
+
+	// The log.
+	_, out, errs = b.Run("log", rep.Session, "--json")
+	got := map[string]int{}
+	for line := range strings.Lines(out) {
+		var e gate.Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		if e.Session != rep.Session || e.Time.IsZero() {
+			t.Errorf("whose is it? %s", line)
+		}
+		if e.Verdict == gate.VerdictAllowed && (e.BytesIn == 0 || e.DurationMS < 0) {
+			t.Errorf("nothing came: %s", line)
+		}
+		got[fmt.Sprintf("%s %s:%d %s %s%s", e.Method, e.Host, e.Port, e.Verdict, e.Rule, e.SNI)] += max(e.Count, 1)
+	}
+	want := map[string]int{
+		"CONNECT " + ok + ":443 allowed allow " + ok: 2,
+		"GET " + ok + ":80 allowed allow " + ok:      1,
+		"CONNECT " + no + ":443 refused name":        3,
+		"GET " + no + ":80 refused name":             1,
+		"CONNECT " + ok + ":443 refused sni" + no:    1,
+	}
+	if b.Packets {
+		want["tcp "+internet.Refused+":8443 blocked ruleset"] = 2
+		want["udp "+internet.Refused+":5353 blocked ruleset"] = 1
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("the log says\n%v\nwant\n%v\n%s", got, want, errs)
+	}
+	_, denied, _ := b.Run("log", "--denied", rep.Session)
+	if n := strings.Count(denied, "\n"); strings.Contains(denied, "allowed") || n < 5 || !strings.Contains(denied, "rule: name") {
+		t.Errorf("what was refused: %s", denied)
+	}
+
+	// Nothing but the host is kept, and by nobody else.
+	dir := filepath.Join(b.State, "sessions", rep.Session)
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the session's directory: %v, %v", info, err)
+	}
+	names, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || !slices.Contains(names, filepath.Join(dir, "gate.jsonl")) {
+		t.Fatalf("%q, %v", names, err)
+	}
+	kept, err := os.ReadFile(filepath.Join(dir, "gate.jsonl"))
+	if err != nil || strings.Contains(string(kept), "CANARY") {
+		t.Errorf("%v: the log has more than hosts: %s", err, kept)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "gate.jsonl")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// Steer: what a running session may reach is changed from outside. What stays allowed
+// stays open, and a tunnel to what is not is cut.
+func Steer(t *testing.T, b Box) {
+	keep := b.Host("ok.test")
+	gone, later := "gone."+keep, "later."+keep
+	tunnel := func(host, name string) string {
+		return "(sleep 100 | openssl s_client -proxy ${https_proxy#http://} -connect " + host + ":443 -servername " + host + " -brief >/tmp/" + name + " 2>&1; touch /tmp/" + name + ".end) &\n" +
+			"for i in $(seq 400); do grep -q ESTABLISHED /tmp/" + name + " && break; sleep 0.02; done; grep ESTABLISHED /tmp/" + name + " || exit 3\n"
+	}
+	script := tunnel(keep, "keep") + tunnel(gone, "gone") +
+		"curl -sS http://" + later + "/ >page.new; mv page.new page\n" +
+		"for i in $(seq 1000); do [ -e go ] && break; sleep 0.05; done\n" +
+		"for i in $(seq 100); do [ -e /tmp/gone.end ] && break; sleep 0.05; done\n" +
+		"[ -e /tmp/gone.end ] && echo CUT; [ -e /tmp/keep.end ] || echo KEPT\n" +
+		"curl -sS -o /dev/null -w 'later %{http_code}\\n' http://" + later + "/\n" +
+		"curl -sS -o /dev/null -w 'gone %{http_code}\\n' http://" + gone + "/\n" +
+		"find /run /tmp /home -name steer.sock 2>/dev/null\n"
+	file := filepath.Join(filepath.Dir(b.Dir), filepath.Base(b.Dir)+"-steer.json")
+	t.Cleanup(func() { os.Remove(file) })
+	wait := b.Start("--report", file, "--gate-engine", b.Engine, "--allow", keep, "--allow", gone, "--", "bash", "-c", script)
+	var page []byte
+	for end := time.Now().Add(60 * time.Second); len(page) == 0; time.Sleep(20 * time.Millisecond) {
+		page, _ = os.ReadFile(filepath.Join(b.Dir, "page"))
+		if time.Now().After(end) {
+			code, out, errs := wait()
+			t.Fatalf("nothing is refused: %d\n%s\n%s", code, out, errs)
+		}
+	}
+	asked := regexp.MustCompile(`ai-sandbox allow ([0-9a-f]{12}) (\S+)`).FindSubmatch(page)
+	if asked == nil || string(asked[2]) != later {
+		t.Fatalf("the page does not say what to ask for: %s", page)
+	}
+	id := string(asked[1])
+	do := func(want int, args ...string) string {
+		t.Helper()
+		code, out, errs := b.Run(args...)
+		if code != want {
+			t.Errorf("%q: exit code %d, want %d: %s%s", args, code, want, out, errs)
+		}
+		return out + errs
+	}
+	before := do(0, "policy", "show", id)
+	if !strings.Contains(before, gone) || strings.Contains(before, later) {
+		t.Errorf("what is in force at first: %s", before)
+	}
+	if out := do(0, "allow", id, later); !strings.Contains(out, later) || !strings.Contains(out, "confirmed by its gate") {
+		t.Errorf("allow says %s", out)
+	}
+	if out := do(0, "deny", id, gone); strings.Contains(out, gone) || !strings.Contains(out, "connections cut: 1\n") {
+		t.Errorf("deny says %s", out)
+	}
+	if out := do(1, "deny", id, gone); !strings.Contains(out, "it is refused already") {
+		t.Errorf("once more: %s", out)
+	}
+	do(2, "allow", id, "http://x/")
+	do(2, "allow", id)
+	after := do(0, "policy", "show", "--json", id)
+	if strings.Contains(after, gone) || !strings.Contains(after, later) {
+		t.Errorf("what is in force then: %s", after)
+	}
+	if err := os.WriteFile(filepath.Join(b.Dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := wait()
+	if want := "CUT\nKEPT\nlater 200\ngone 403\n"; code != 0 || !strings.HasSuffix(out, want) {
+		t.Errorf("exit code %d: %s\nwant %s\n%s", code, out, want, errs)
+	}
+	do(3, "policy", "show", id)
+	do(3, "allow", id, later)
+	var rep struct {
+		Changes []struct {
+			Allow, Deny []string
+			Cut         int
+		} `json:"changes"`
+	}
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(text, &rep)
+	}
+	if err != nil || len(rep.Changes) != 2 || rep.Changes[0].Allow[0] != later || rep.Changes[1].Deny[0] != gone || rep.Changes[1].Cut != 1 {
+		t.Errorf("%v: the report has %+v", err, rep.Changes)
+	}
+}
