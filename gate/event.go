@@ -4,7 +4,9 @@ package gate
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -39,7 +41,8 @@ type Event struct {
 	Method string `json:"method"`
 	Host   string `json:"host"`
 	Port   uint16 `json:"port"`
-	// SNI is the name in the TLS hello, where that is what was refused.
+	// SNI is the name in the TLS hello, where that is what was refused, or, with net
+	// learn, another one than the host.
 	SNI     string `json:"sni,omitempty"`
 	Verdict string `json:"verdict"`
 	// Rule is the entry that lets it through, as it stands in the list, or one of
@@ -76,6 +79,9 @@ func (d Decision) Event(r Rules) Event {
 		e.Verdict = VerdictFailed
 	}
 	e.Rule = r.Rule(ParseHost(d.Host), d.Port)
+	if r.Learn && d.SNI != "" && canonical(d.SNI) != canonical(d.Host) {
+		e.SNI = plainText(d.SNI, maxHost)
+	}
 	return e
 }
 
@@ -93,6 +99,9 @@ func (r Rules) Rule(h Host, port uint16) string {
 		if i := slices.IndexFunc(l.list, func(e policy.Entry) bool { return lets(e, h, port) }); i >= 0 {
 			return l.key + l.list[i].String()
 		}
+	}
+	if r.Learn {
+		return RuleLearn
 	}
 	return ""
 }
@@ -198,6 +207,11 @@ func (u *Usage) Add(e Event) {
 	if e.Verdict != VerdictAllowed && e.Verdict != VerdictFailed {
 		return
 	}
+	if e.SNI != "" { // a list would have to have that one, too
+		other := e
+		other.Host, other.SNI, other.Rule, other.BytesIn, other.BytesOut = e.SNI, "", RuleLearn, 0, 0
+		u.Add(other)
+	}
 	key := UsedHost{Host: strings.TrimSuffix(strings.ToLower(e.Host), "."), Port: e.Port, Rule: e.Rule}
 	h := u.hosts[key]
 	if h == nil {
@@ -224,4 +238,27 @@ func (u *Usage) Used() []UsedHost {
 		out = append(out, *h)
 	}
 	return out
+}
+
+// Learned are the entries that would let through what RuleLearn did, and the hosts that
+// no entry can name.
+func Learned(used []UsedHost) (entries []policy.Entry, odd []UsedHost) {
+	for _, h := range used {
+		if h.Rule != RuleLearn {
+			continue
+		}
+		s := h.Host
+		if a, err := netip.ParseAddr(s); err == nil && a.Is6() {
+			s = "[" + s + "]"
+		}
+		if !slices.Contains(policy.DefaultPorts[:], h.Port) {
+			s += ":" + strconv.Itoa(int(h.Port))
+		}
+		if e, err := policy.ParseEntry(s); err == nil {
+			entries = append(entries, e)
+		} else {
+			odd = append(odd, h)
+		}
+	}
+	return policy.Normalise(entries), odd
 }

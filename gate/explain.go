@@ -33,6 +33,7 @@ type Answer struct {
 func Explain(net policy.Net, h Host, port uint16) Answer {
 	a := Answer{Host: h, Port: port}
 	r := NewRules(net.Allow, net.AllowPrivate)
+	r.Learn = net.Learn
 	if a.Reason = r.Request(h, port); a.Reason != "" {
 		return a
 	}

@@ -143,6 +143,8 @@ func (l list) host(h Host, port uint16) bool {
 
 // Rules are a policy's lists. What is private is listed, too.
 type Rules struct {
+	// Learn lets every host through by name and port; its address decides all the same.
+	Learn                    bool
 	listed, private, spelled list
 	allow, allowPrivate      []policy.Entry
 }
@@ -160,6 +162,12 @@ func NewRules(allow, allowPrivate []policy.Entry) Rules {
 // Request judges what was asked for, before anything is resolved: a lookup would
 // carry a refused name out. It returns the reason for a refusal, or "".
 func (r Rules) Request(h Host, port uint16) string {
+	if r.Learn {
+		if h.Name == "" && !h.Addr.IsValid() {
+			return ReasonName
+		}
+		return ""
+	}
 	switch {
 	case len(r.listed.ports) > 0 && !r.listed.ports[port]:
 		return ReasonPort
@@ -191,4 +199,7 @@ func (r Rules) Addresses(h Host, port uint16, all []netip.Addr) string {
 
 // Name tells whether a name is on the list at a port; the one of a TLS hello
 // is judged so.
-func (r Rules) Name(name string, port uint16) bool { return r.listed.name(canonical(name), port) }
+func (r Rules) Name(name string, port uint16) bool {
+	name = canonical(name)
+	return r.Learn && name != "" || r.listed.name(name, port)
+}

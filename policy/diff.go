@@ -466,7 +466,13 @@ func (d *Difference) net(a, b Net) {
 	}
 	d.changed("gate engine", a.Engine, b.Engine)
 	d.changed("named gate", a.GateName, b.GateName)
-	d.rest("net", a, b, "mode", "engine", "gate", "allow", "allow_private")
+	switch {
+	case b.Learn && !a.Learn && a.Mode != NetHost:
+		d.more("net learn: every public host, at any port")
+	case a.Learn && !b.Learn && b.Mode != NetHost:
+		d.less("no net learn")
+	}
+	d.rest("net", a, b, "mode", "engine", "gate", "learn", "allow", "allow_private")
 	if a.Mode == NetHost || b.Mode == NetHost {
 		return // with one of them everything is reached
 	}

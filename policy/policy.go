@@ -40,6 +40,9 @@ const (
 	NetUnix = "unix"
 	// NetNone leaves no network but loopback.
 	NetNone = "none"
+	// NetLearn is no mode of a policy: it asks for the runtime's gated one with
+	// Net.Learn.
+	NetLearn = "learn"
 	// NetHost shares the host's network: nothing is shut.
 	NetHost = "host"
 )
@@ -236,6 +239,9 @@ type Net struct {
 	Mode string `json:"mode"`
 	// Engine is the gate's engine: EngineSquid or EngineBuiltin.
 	Engine string `json:"engine,omitempty"`
+	// Learn lets through whatever does not lead inward, on the list or not, so that it
+	// is told at the end what a list would have to have.
+	Learn bool `json:"learn,omitempty"`
 	// GateName is the named gate to use, or "" for one of the session's own.
 	GateName string `json:"gate,omitempty"`
 	// Allow are the hosts that the gate lets through; AllowPrivate those of

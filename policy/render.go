@@ -112,7 +112,7 @@ func (b *page) words(col, first int, words []string) {
 func (b *page) text(label, s string) { b.field(label, strings.Fields(Printable(s))...) }
 
 // loud begin those of Policy.Unusual that a run says again when it starts.
-var loud = []string{"HOST NETWORK", "KEEP-ROOT", "HARNESS HOME", "LAN-FACING", "NOT HELD", "GIT"}
+var loud = []string{"LEARN", "HOST NETWORK", "KEEP-ROOT", "HARNESS HOME", "LAN-FACING", "NOT HELD", "GIT"}
 
 // Loud are the notes that nobody may miss: with them, less is shut than the name
 // of the program promises.
@@ -357,7 +357,9 @@ func (b *page) network(n Net) {
 		gate = "the named gate " + Quote(n.GateName)
 	}
 	b.text("  gate", Quote(n.Engine)+", "+gate+", seen inside at "+at)
-	if len(n.Allow)+len(n.AllowPrivate) == 0 {
+	if n.Learn {
+		b.text("  LEARN", "every public host is let through, at any port, and told at the end")
+	} else if len(n.Allow)+len(n.AllowPrivate) == 0 {
 		b.text("  allow", "nothing: the gate refuses every host")
 	}
 	for i, e := range n.Allow {
@@ -373,6 +375,10 @@ func (b *page) network(n Net) {
 			label = "  private"
 		}
 		b.field(label, append([]string{Quote(e.String())}, describe(e, true)...)...)
+	}
+	if n.Learn {
+		b.text("  refused", "what leads to private, loopback or link-local addresses; DNS, UDP, ICMP and IPv6, which have no way out")
+		return
 	}
 	b.text("  refused", "every other host and port; names that lead to private, loopback or link-local addresses; "+
 		"DNS, UDP, ICMP and IPv6, which have no way out")

@@ -96,7 +96,7 @@ type Input struct {
 	// Thinking is how much the agent reasons, or nil.
 	Thinking *Thinking
 
-	// Net is a network mode, or "" for the runtime's gated one.
+	// Net is a network mode, NetLearn, or "" for the runtime's gated one.
 	Net string
 	// Engine is a gate engine, or "" for the runtime's own.
 	Engine   string
@@ -148,6 +148,10 @@ func Resolve(in Input) (Policy, error) {
 	local := in.Runtime == RuntimeLocal
 	if in.Runtime != RuntimePodman && !local {
 		errs = append(errs, About(fmt.Errorf("runtime %s is not known; use podman or local", Quote(in.Runtime)), "runtime"))
+	}
+	learn, err := in.learn()
+	if err != nil {
+		errs = append(errs, err)
 	}
 	if in.Net == "" {
 		in.Net = NetGated
@@ -253,6 +257,7 @@ func Resolve(in Input) (Policy, error) {
 			}
 		}
 		p.Net.GateName = in.GateName
+		p.Net.Learn = learn
 		p.Net.Allow = Normalise(in.Allow)
 		p.Net.AllowPrivate = Normalise(in.AllowPrivate)
 	}
@@ -272,7 +277,7 @@ func checkNet(in Input) error {
 	gated := in.Net == NetGated || in.Net == NetUnix
 	switch {
 	case !slices.Contains([]string{NetGated, NetUnix, NetNone, NetHost}, in.Net):
-		return About(fmt.Errorf("net %s is not known; use gated, unix, none or host", Quote(in.Net)), "net")
+		return About(fmt.Errorf("net %s is not known; use gated, unix, none, host or learn", Quote(in.Net)), "net")
 	case local && in.Net == NetGated:
 		return About(errors.New("the local runtime's gated network is net unix; use that, or the runtime podman"), "net", "runtime")
 	case !local && in.Net == NetHost:
@@ -458,7 +463,10 @@ func unusual(p Policy, extraCA bool) []string {
 	if p.Net.Mode == NetHost {
 		out = append(out, "HOST NETWORK: nothing is shut; the command reaches whatever this machine reaches, its loopback and local network included")
 	}
-	if p.Net.Gated() && p.Net.GateName == "" && len(p.Net.Allow)+len(p.Net.AllowPrivate) == 0 {
+	if p.Net.Learn {
+		out = append(out, Learning)
+	}
+	if p.Net.Gated() && p.Net.GateName == "" && !p.Net.Learn && len(p.Net.Allow)+len(p.Net.AllowPrivate) == 0 {
 		out = append(out, "the allowlist is empty: the gate refuses every host")
 	}
 	if len(p.Net.AllowPrivate) > 0 {

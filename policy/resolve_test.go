@@ -213,7 +213,7 @@ func TestRefused(t *testing.T) {
 		{"unclean", func(in *Input) { in.Facts.Project = "/home/dev/../x" }, "project /home/dev/../x is not a resolved absolute path"},
 		{"bytes", func(in *Input) { in.Facts.Project = "/home/dev/\xff" }, `project path "/home/dev/\xff" is not valid UTF-8; rename the directory`},
 		{"runtime", func(in *Input) { in.Runtime = "docker" }, "runtime docker is not known; use podman or local"},
-		{"net", func(in *Input) { in.Net = "open" }, "net open is not known; use gated, unix, none or host"},
+		{"net", func(in *Input) { in.Net = "open" }, "net open is not known; use gated, unix, none, host or learn"},
 		{"net podman", func(in *Input) { in.Net = NetHost }, "podman's runtime has no net host; use gated, unix or none"},
 		{"net local", func(in *Input) { in.Runtime = RuntimeLocal }, "the local runtime's gated network is net unix; use that, or the runtime podman"},
 		{"gate", func(in *Input) { in.Net, in.GateName = NetNone, "work" }, "a gate has no use with net none; drop gate, or use net gated"},

@@ -37,6 +37,8 @@ type Config struct {
 	// Allow and AllowPrivate are as in gate.Config.
 	Allow        []policy.Entry
 	AllowPrivate []policy.Entry
+	// Learn is as in gate.Rules.
+	Learn bool
 	// Nonce and PolicyHash come back in the answer to the readiness probe, as
 	// from squid: letters, digits and ":._-" only.
 	Nonce      string
@@ -314,10 +316,10 @@ func (s *session) movedOut(n int) {
 
 // let tells what became of a request that was let through; failure is why no
 // connection came of it, or "".
-func (s *session) let(h *head, status int, began time.Time, failure string) {
+func (s *session) let(h *head, sni string, status int, began time.Time, failure string) {
 	s.g.note(gate.Decision{
 		Squid: "front", ClientPort: s.clientPort(), Method: h.method, Host: h.host.Written, Port: h.port,
-		Status: status, Sent: s.in.Load(), Received: s.out.Load(), Duration: time.Since(began), Error: failure,
+		Status: status, Sent: s.in.Load(), Received: s.out.Load(), Duration: time.Since(began), SNI: sni, Error: failure,
 	})
 }
 

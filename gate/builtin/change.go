@@ -26,7 +26,9 @@ func newRuleset(c Config) (*ruleset, error) {
 			return nil, fmt.Errorf("gate entry %+q: not one that the grammar gives", e.String())
 		}
 	}
-	return &ruleset{gate.NewRules(c.Allow, c.AllowPrivate), ready.ReadyLine()}, nil
+	rules := gate.NewRules(c.Allow, c.AllowPrivate)
+	rules.Learn = c.Learn
+	return &ruleset{rules, ready.ReadyLine()}, nil
 }
 
 // Change makes the gate go by c's lists and answer with its hash. When it returns,

@@ -11,8 +11,10 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
+	"ai-sandbox/gate"
 	"ai-sandbox/gate/builtin"
 	"ai-sandbox/gate/gatetest"
 	"ai-sandbox/policy"
@@ -112,4 +114,30 @@ func TestSuggestions(t *testing.T) {
 		_, addr := serve(t, builtin.Config{Allow: allow, AllowPrivate: private}, "tcp", "127.0.0.1:0")
 		return addr
 	})
+}
+
+// TestLearn: what is let through is told, with what a list would need for it.
+func TestLearn(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	gatetest.Zone(w)
+	var log gatetest.Record
+	_, addr := serve(t, builtin.Config{Learn: true, Decided: log.Add}, "tcp", "127.0.0.1:0")
+	gatetest.Learn(t, w, addr)
+	rules := gate.NewRules(nil, nil)
+	rules.Learn = true
+	var used gate.Usage
+	for _, d := range log.All() {
+		used.Add(d.Event(rules))
+	}
+	entries, odd := gate.Learned(used.Used())
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.String())
+	}
+	want := []string{"canary.no.test", "no.test", "ok.test", "ok.test:8443", "198.51.100.41"}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) || len(odd) > 0 {
+		t.Errorf("learned %q and %v, want %q", got, odd, want)
+	}
 }

@@ -45,11 +45,11 @@ func (s *session) forward(h *head, r *bufio.Reader, start time.Time) bool {
 	up, err := s.g.dial(to)
 	if err != nil {
 		s.reply(503, fmt.Sprintf("aisb-gate: no connection to %s", h.authority()), true)
-		s.let(h, 503, start, "no connection")
+		s.let(h, "", 503, start, "no connection")
 		return false
 	}
 	status, failure := 0, ""
-	defer func() { s.let(h, status, start, failure) }()
+	defer func() { s.let(h, "", status, start, failure) }()
 	if !s.attach(up, opened{head: h}) {
 		return false
 	}

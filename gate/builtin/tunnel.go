@@ -50,14 +50,14 @@ func (s *session) connect(h *head, r *bufio.Reader, began time.Time) bool {
 	case s.g.opening <- struct{}{}:
 	default:
 		s.reply(503, "aisb-gate: too many tunnels are being opened", true)
-		s.let(h, 503, began, "too many")
+		s.let(h, "", 503, began, "too many")
 		return false
 	}
 	early, _ := r.Peek(r.Buffered())
 	t := &tunnel{session: s, head: h, to: to, first: slices.Clone(early), began: began}
 	if _, err := io.WriteString(s.client, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		<-s.g.opening
-		s.let(h, 0, began, "the client is gone")
+		s.let(h, "", 0, began, "the client is gone")
 		return false
 	}
 	// In a goroutine of its own: this one's stack has grown with the request.
@@ -102,7 +102,10 @@ func (t *tunnel) open() {
 // tell tells of its end, unless its refusal was.
 func (t *tunnel) tell(status int, failure string) {
 	if !t.refused.Load() {
-		t.let(t.head, status, t.began, failure)
+		t.mu.Lock()
+		sni := t.sni
+		t.mu.Unlock()
+		t.let(t.head, sni, status, t.began, failure)
 	}
 }
 

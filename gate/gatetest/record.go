@@ -110,3 +110,25 @@ func Logged(t *testing.T, w *World, engine, addr string, decided func() []gate.D
 		})
 	}
 }
+
+// Learn: with no list at all everything public is let through, and nothing inward. The
+// gate at addr learns.
+func Learn(t *testing.T, w *World, addr string) {
+	for name, reach := range map[string]string{
+		"get no": "198.51.100.20:80", "connect no": "198.51.100.20:443", "connect 8443 of other": okAt + ":8443", "sni no": okAt + ":443",
+		"get address with ptr": "198.51.100.41:80", "get": okAt + ":80", "connect": okAt + ":443",
+		"get inward ten": "", "connect inward loopback": "", "get inward metadata": "", "get metadata": "", "get listed address that is private": "", "get servfail": "", "ssh in 443": "",
+	} {
+		r, err := RowOf(addr, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := r.play(w, addr)
+		switch {
+		case reach == "" && len(o.hits) > 0:
+			t.Errorf("%s: a far server was reached: %s", name, o)
+		case reach != "" && (len(o.hits) == 0 || o.hits[0].At != reach):
+			t.Errorf("%s: want %s: %s", name, reach, o)
+		}
+	}
+}

@@ -40,3 +40,6 @@ func TestGateLog(t *testing.T) { logBoxes(t, logtest.Log) }
 
 // What a session may reach is changed while it runs.
 func TestSteer(t *testing.T) { logBoxes(t, logtest.Steer) }
+
+// What a run needs is found out by one that learns.
+func TestLearn(t *testing.T) { logBoxes(t, logtest.Learn) }

@@ -245,3 +245,25 @@ func Steer(t *testing.T, b Box) {
 		t.Errorf("%v: the report has %+v", err, rep.Changes)
 	}
 }
+
+// Learn: everything public is let through and told as lines of a list, which then lets
+// the same through; nothing leads inward.
+func Learn(t *testing.T, b Box) {
+	no, private := b.Host("no.test"), b.Host("private.test")
+	script := "curl -sS -o /dev/null -w '%{http_code}\n' https://" + no + "/; curl -sS -o /dev/null -w '%{http_code}\n' http://" + private + "/; curl -sS -o /dev/null -w '%{http_code}\n' http://" + no + ":80/\n"
+	code, out, errs := b.Run("--net", "learn", "--", "bash", "-c", script)
+	if code != 0 || out != "200\n403\n200\n" {
+		t.Fatalf("exit code %d: %s\n%s", code, out, errs)
+	}
+	for _, want := range []string{"LEARN: the gate lets every public host through", "ai-sandbox: learned: ", "ai-sandbox:   allow = " + no + "\n", "refused: " + private} {
+		if !strings.Contains(errs, want) {
+			t.Errorf("%q is not said: %s", want, errs)
+		}
+	}
+	if strings.Contains(errs, "allow = "+private) {
+		t.Errorf("what was refused is learned: %s", errs)
+	}
+	if code, out, errs = b.Run("--gate-engine", b.Engine, "--allow", no, "--", "bash", "-c", script); code != 0 || out != "200\n403\n200\n" {
+		t.Errorf("with what was learned: exit code %d: %s\n%s", code, out, errs)
+	}
+}

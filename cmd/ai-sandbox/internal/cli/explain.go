@@ -155,6 +155,9 @@ func (b *answer) host(h gate.Host, port uint16) {
 			continue
 		}
 		b.line("%s: let through", a)
+		if net.Learn {
+			b.line("  by net = learn%s", b.from("net"))
+		}
 		for _, line := range b.entries(a) {
 			b.line("  by %s", line)
 		}

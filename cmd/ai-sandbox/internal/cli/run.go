@@ -187,7 +187,7 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 	}
 	p, err := policy.Resolve(in)
 	if err == nil {
-		err = errors.Join(a.settle(p, s, in.EnvFile), a.unsteered(p))
+		err = errors.Join(a.settle(p, s, in.EnvFile), a.unsteered(p), s.learns(p))
 	}
 	if err != nil {
 		errs = append(errs, err)
@@ -205,7 +205,7 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 		p = p.WithRuleset(text)
 	}
 	p.Settings = given(s.settings)
-	if p.Net.Gated() && len(p.Net.Allow)+len(p.Net.AllowPrivate) == 0 {
+	if p.Net.Gated() && !p.Net.Learn && len(p.Net.Allow)+len(p.Net.AllowPrivate) == 0 {
 		a.notef("the allowlist is empty, so the gate refuses every host; --allow HOST lets one through")
 	}
 	a.suggest(p, needs)

@@ -212,12 +212,12 @@ func TestRefused(t *testing.T) {
 		{file("[profile a] # mine"), `"[profile a] # mine" begins no profile (from ~/config:1); write [profile NAME], with a NAME of a-z, 0-9, - and _`},
 		{file("[profile a]\n[profile b]\n[profile a]"), "profile a begins again, after line 1 (from ~/config:3); put its settings together"},
 		{file("[profile a]\nprofile = b"), "a profile can't choose a profile (from ~/config:2); put the line before the first [profile NAME]"},
-		{file("[profile a]\nnet = nnoe"), `net "nnoe" is unknown (from profile a (~/config:2)); use gated or unix or none or host`},
+		{file("[profile a]\nnet = nnoe"), `net "nnoe" is unknown (from profile a (~/config:2)); use gated or unix or none or host or learn`},
 		{file("[profile a]\nnet = none\nnet = gated"), "net is set again, after line 2 (from ~/config:3); keep one of them"},
 		{file("profile = gatde"), `profile "gatde" is unknown (from ~/config:1); did you mean gated? there are bwrap-local, gated, local`},
 		{file("profile = work\n[profile home]\n[profile local]"), `profile "work" is unknown (from ~/config:1); choose from bwrap-local, gated, home, local`},
 		{file("net = none\nnet = gated"), "net is set again, after line 1 (from ~/config:2); keep one of them"},
-		{file("net = nnoe"), `net "nnoe" is unknown (from ~/config:1); use gated or unix or none or host`},
+		{file("net = nnoe"), `net "nnoe" is unknown (from ~/config:1); use gated or unix or none or host or learn`},
 		{file("runtime = docker"), `runtime "docker" is unknown (from ~/config:1); use podman or local`},
 		{file("ephemeral_home = yes"), `ephemeral_home is "yes", which is neither true nor false (from ~/config:1); write true or false`},
 		{file("report = /x"), "report can't be set in a file (from ~/config:1); use --report"},
@@ -234,7 +234,7 @@ func TestRefused(t *testing.T) {
 		{env("AISB_NTE=none"), `variable "AISB_NTE" is not one of ai-sandbox's (from the environment); did you mean AISB_NET?`},
 		{env("AISB_GIGABYTES=1g"), `variable "AISB_GIGABYTES" is not one of ai-sandbox's (from the environment); unset it`},
 		{env("AISB_ALLOW_PRIVATE=127.0.0.1"), "allow_private can't be set by a variable (from the environment); use --allow-private"},
-		{env("AISB_NET=open"), `net "open" is unknown (from AISB_NET); use gated or unix or none or host`},
+		{env("AISB_NET=open"), `net "open" is unknown (from AISB_NET); use gated or unix or none or host or learn`},
 	} {
 		if tc.err == nil || tc.err.Error() != tc.want {
 			t.Errorf("got  %v\nwant %s", tc.err, tc.want)

@@ -79,6 +79,7 @@ func summary(say func(string, ...any), rep session.Report, gateName string) {
 		say("refused%s: %d requests to still other hosts", in, rep.RefusedMore)
 	}
 	blocked(say, rep)
+	learned(say, rep)
 	if rep.LogFull {
 		say("the gate's log is full: not every decision is in it; the counts above may be too low")
 	}
@@ -114,6 +115,23 @@ func used(say func(string, ...any), rep session.Report, in string) {
 		text += ", and more"
 	}
 	say("let through%s: %s", in, text)
+}
+
+// learned tells what a list would have to have.
+func learned(say func(string, ...any), rep session.Report) {
+	if len(rep.Learned)+len(rep.LearnedOdd) == 0 {
+		return
+	}
+	say("learned: %d hosts off the list were let through; look at each, and put those that you want into a configuration file:", len(rep.Learned)+len(rep.LearnedOdd))
+	for _, e := range rep.Learned {
+		say("  allow = %s", policy.Printable(e))
+	}
+	for _, h := range rep.LearnedOdd {
+		say("  # no entry can name %s, port %d", policy.Printable(h.Host), h.Port)
+	}
+	if rep.UsedMore > 0 {
+		say("  # and more, which were not counted")
+	}
 }
 
 // blocked names where packets past the gate were to go.

@@ -92,7 +92,7 @@ func (g *runningGate) confirm(ctx context.Context) error {
 func (r *run) builtinGate(n policy.Net, u *undo) (*runningGate, error) {
 	cfg := gate.Config{Allow: n.Allow, AllowPrivate: n.AllowPrivate, Nonce: nonce(), PolicyHash: PolicyHash(n), Session: r.id}
 	g, err := builtin.New(builtin.Config{
-		Allow: cfg.Allow, AllowPrivate: cfg.AllowPrivate, Nonce: cfg.Nonce, PolicyHash: cfg.PolicyHash, Session: r.id, UID: os.Getuid(), Decided: r.gateLog.decided,
+		Allow: cfg.Allow, AllowPrivate: cfg.AllowPrivate, Learn: n.Learn, Nonce: cfg.Nonce, PolicyHash: cfg.PolicyHash, Session: r.id, UID: os.Getuid(), Decided: r.gateLog.decided,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start the gate: %w", err)

@@ -60,6 +60,7 @@ func (r *run) newGateLog() (*gateLog, error) {
 		id: r.id, gate: n.GateName, hide: r.req.Redact.Text, rules: gate.NewRules(n.Allow, n.AllowPrivate),
 		left: map[bool]int{false: maxGateLog, true: maxGateLog},
 	}
+	l.rules.Learn = n.Learn
 	dir, ok := r.m.Traces().Dir(r.id) // which is there by now
 	if !ok {
 		return nil, fmt.Errorf("make the gate's log: %q is no session's id", r.id)
@@ -145,6 +146,8 @@ func (l *gateLog) report(rep *Report) error {
 	rep.Refused = append(rep.Refused, l.refused.Refused()...)
 	rep.RefusedMore = l.refused.More
 	rep.Used, rep.UsedMore = l.used.Used(), l.used.More
+	entries, odd := gate.Learned(rep.Used)
+	rep.Learned, rep.LearnedOdd = texts(entries), odd
 	rep.Blocked, rep.BlockedMore = l.blocked, l.more
 	rep.LogFull = l.left[false] == 0 || l.left[true] == 0
 	return errors.Join(l.err, l.f.Close())

@@ -25,7 +25,10 @@ import (
 // PolicyHash is what a gate answers its probe with: the hash of what it lets
 // through.
 func PolicyHash(n policy.Net) string {
-	b, err := json.Marshal(struct{ Allow, AllowPrivate []string }{texts(n.Allow), texts(n.AllowPrivate)})
+	b, err := json.Marshal(struct {
+		Allow, AllowPrivate []string
+		Learn               bool `json:",omitempty"`
+	}{texts(n.Allow), texts(n.AllowPrivate), n.Learn})
 	if err != nil {
 		panic(err) // strings always marshal
 	}

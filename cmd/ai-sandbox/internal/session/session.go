@@ -143,6 +143,10 @@ type Report struct {
 	// can be sent and there is nothing to count.
 	Blocked     []Blocked `json:"blocked,omitempty"`
 	BlockedMore int       `json:"blocked_more,omitempty"`
+	// Learned are the entries that a list would need for what net learn let through, and
+	// LearnedOdd the hosts among it that none can name.
+	Learned    []string        `json:"learned,omitempty"`
+	LearnedOdd []gate.UsedHost `json:"learned_odd,omitempty"`
 	// Changes are what was changed of the lists from outside, while it ran.
 	Changes []Change `json:"changes,omitempty"`
 	// LogFull: the gate's log has reached its bound, and not everything is in it.

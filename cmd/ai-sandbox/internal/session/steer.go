@@ -182,6 +182,8 @@ func (s *steerer) change(ctx context.Context, want Steering) (cut int, err error
 	switch {
 	case !n.Gated():
 		return 0, fmt.Errorf("the session has no gate (net is %s), so nothing can be let through or refused", n.Mode)
+	case n.Learn:
+		return 0, errors.New("the session learns (--net learn), so every public host is let through")
 	case n.GateName != "":
 		return 0, fmt.Errorf("the session uses gate %s, whose list was fixed when it was made", n.GateName)
 	}

@@ -3,9 +3,16 @@ package session
 import (
 	"context"
 	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+	"ai-sandbox/cmd/ai-sandbox/internal/session/trace"
 	"ai-sandbox/entrypoint/spec"
 	"ai-sandbox/gate"
 	"ai-sandbox/policy"
@@ -73,4 +80,72 @@ func TestSteerNobody(t *testing.T) {
 			t.Errorf("%q: %v", id, err)
 		}
 	}
+}
+
+// A session is changed while it runs, by this user's processes, and its gate itself
+// says by what it goes.
+func TestSteerSession(t *testing.T) {
+	hold := make(chan struct{})
+	e := newEnv(t, func(in, out *os.File) error {
+		if _, err := enforced(in, out); err != nil {
+			return err
+		}
+		if err := spec.WriteFrame(out, spec.ToHost{Started: true}); err != nil {
+			return err
+		}
+		<-hold
+		return spec.WriteFrame(out, spec.ToHost{Exited: &spec.Exited{}})
+	})
+	p, err := policy.Resolve(policy.Input{
+		Facts:   policy.Facts{Project: e.project, RuntimeDir: e.m.RuntimeDir, EnvSet: func(string) bool { return false }},
+		Runtime: policy.RuntimePodman, Command: []string{"true"}, Net: policy.NetUnix, Engine: policy.EngineBuiltin, Allow: parsed(t, "a.test"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	reports := make(chan Report, 1)
+	go func() {
+		rep, err := e.m.Run(ctx, e.be, Request{Policy: p, Streams: backend.Streams{Stdout: io.Discard, Stderr: io.Discard}, Signals: e.signals, Start: time.Now(), Project: e.id})
+		if err != nil {
+			t.Error(err)
+		}
+		reports <- rep
+	}()
+	var id string
+	var f Force
+	for ctx.Err() == nil {
+		if names, err := filepath.Glob(filepath.Join(e.m.RuntimeDir, "*", steerSocket)); err == nil && len(names) == 1 {
+			id = filepath.Base(filepath.Dir(names[0]))
+			if f, err = e.m.Steer(ctx, id, Steering{}); err == nil {
+				break
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if f.Hash != PolicyHash(p.Net) || !strings.Contains(string(f.Policy), `"a.test"`) {
+		t.Fatalf("in force: %+v", f)
+	}
+	if f, err = e.m.Steer(ctx, id, Steering{Allow: parsed(t, "b.test"), Deny: parsed(t, "a.test")}); err != nil {
+		t.Fatal(err)
+	}
+	n := policy.Net{Allow: parsed(t, "b.test")}
+	if f.Hash != PolicyHash(n) || strings.Contains(string(f.Policy), `"a.test"`) {
+		t.Errorf("in force: %+v", f)
+	}
+	if _, err := e.m.Steer(ctx, id, Steering{Deny: parsed(t, "c.test")}); err == nil {
+		t.Error("what nothing lets through is denied")
+	}
+	close(hold)
+	rep := <-reports
+	if len(rep.Changes) != 1 || rep.Changes[0].Allow[0] != "b.test" || rep.Changes[0].Deny[0] != "a.test" {
+		t.Errorf("the report has %+v", rep.Changes)
+	}
+	if l, err := e.m.Logs(rep.Session); err != nil || !slices.ContainsFunc(l.Events, func(ev trace.Event) bool {
+		return ev.Event == trace.Changed && ev.Reason == "allow b.test; deny a.test"
+	}) {
+		t.Errorf("%v: %+v", err, l.Events)
+	}
+	e.clean(t)
 }
