@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -177,6 +178,23 @@ func TestRangesCoverSpecialAddresses(t *testing.T) {
 		192.0.2.1 198.51.100.1 203.0.113.1 198.18.0.1 223.255.255.255 2606:4700::1111 2001:db8::1 2002:808:808::1 64:ff9b::808:808 2001:1::1`) {
 		if in(s) {
 			t.Errorf("%s is refused", s)
+		}
+	}
+}
+
+// TestIdleHour: squid ends no tunnel for being idle within an hour.
+func TestIdleHour(t *testing.T) {
+	files, err := Files(Config{Allow: parse(t, "ok.test"), FrontPort: 1, PeekPort: 2, Nonce: "n", PolicyHash: "h"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{FrontConf, PeekConf} {
+		for _, key := range []string{"read_timeout", "write_timeout"} {
+			var hours int
+			_, rest, ok := strings.Cut(string(files[name]), "\n"+key+" ")
+			if n, err := fmt.Sscanf(rest, "%d hours", &hours); !ok || err != nil || n != 1 || hours < 1 {
+				t.Errorf("%s: %s is %.20q", name, key, rest)
+			}
 		}
 	}
 }

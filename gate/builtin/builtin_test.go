@@ -385,6 +385,9 @@ func TestHalfClosed(t *testing.T) {
 
 // TestIdle: a tunnel without a byte ends; one with a byte now and then does not.
 func TestIdle(t *testing.T) {
+	if usual.idle < time.Hour {
+		t.Errorf("a tunnel may be idle for %v; agents wait longer for a model", usual.idle)
+	}
 	f := startFar(t, echoes)
 	_, addr := start(t, f, options{limits: func(l *limits) { l.idle = 400 * time.Millisecond }})
 	busy, idle := openTunnel(t, addr, f.addr), openTunnel(t, addr, f.addr)

@@ -4,9 +4,11 @@ package gatetest
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -105,8 +107,8 @@ func SaysNothing(t *testing.T, w *World, addr string) {
 	}
 }
 
-// Streams: an answer that comes bit by bit is passed on bit by bit. The gate lets
-// Allow through.
+// Streams: an answer that comes bit by bit is passed on bit by bit, in a tunnel or not,
+// and so are the frames of a WebSocket in both directions. The gate lets Allow through.
 func Streams(t *testing.T, w *World, addr string) {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -115,7 +117,56 @@ func Streams(t *testing.T, w *World, addr string) {
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(10 * time.Second))
 	io.WriteString(c, "GET http://ok.test/stream HTTP/1.1\r\nHost: ok.test\r\n\r\n")
+	streams(t, w, bufio.NewReader(c))
+
+	in := tunnel(t, addr)
+	io.WriteString(in, "GET /stream HTTP/1.1\r\nHost: ok.test\r\n\r\n")
+	streams(t, w, bufio.NewReader(in))
+
+	ws := tunnel(t, addr)
+	io.WriteString(ws, "GET /ws HTTP/1.1\r\nHost: ok.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	r := bufio.NewReader(ws)
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%+v, %v", resp, err)
+	}
+	for i := range 5 {
+		frame := []byte{0x82, 3, 'a', 'b', byte(i)}
+		if _, err := ws.Write(frame); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, len(frame))
+		if _, err := io.ReadFull(r, got); err != nil || !slices.Equal(got, frame) {
+			t.Fatalf("frame %d: %x, %v", i, got, err)
+		}
+	}
+}
+
+// tunnel is TLS to ok.test through the gate.
+func tunnel(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	io.WriteString(c, "CONNECT ok.test:443 HTTP/1.1\r\n\r\n")
 	r := bufio.NewReader(c)
+	for line := ""; strings.TrimSpace(line) != "" || line == ""; {
+		if line, err = r.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := tls.Client(c, &tls.Config{InsecureSkipVerify: true, ServerName: "ok.test"})
+	if err := s.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func streams(t *testing.T, w *World, r *bufio.Reader) {
+	t.Helper()
 	for _, want := range []string{"data: 1", "data: 2"} {
 		for {
 			line, err := r.ReadString('\n')

@@ -328,6 +328,11 @@ func (w *World) serveHTTP(c net.Conn, h *Hit) {
 	var head bytes.Buffer
 	req.Header.Write(&head)
 	h.Data += req.Method + " " + req.URL.RequestURI() + " host=" + req.Host + "\n" + head.String() + string(body)
+	if req.URL.Path == "/ws" && req.Header.Get("Upgrade") == "websocket" { // RFC 6455, as far as a gate could mind
+		fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		io.Copy(c, c)
+		return
+	}
 	if req.URL.Path == "/stream" {
 		fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\ndata: 1\n\n")
 		<-w.Release
