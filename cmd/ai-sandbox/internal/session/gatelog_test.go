@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
 	"ai-sandbox/entrypoint/spec"
 	"ai-sandbox/gate"
 	"ai-sandbox/policy"
@@ -120,6 +121,35 @@ func TestGateLogHostile(t *testing.T) {
 		if _, err := m.GateLog(context.Background(), id, false, nil); !errors.Is(err, ErrNoLog) {
 			t.Errorf("%q: %v", id, err)
 		}
+	}
+}
+
+// A log that is followed goes on until the session has ended.
+func TestGateLogFollow(t *testing.T) {
+	l, m, id := logOf(t, nil)
+	rec := store.Record{ID: id, Kind: "session"}
+	if err := errors.Join(m.Store.Owner(&rec), m.Store.Put(rec)); err != nil {
+		t.Fatal(err)
+	}
+	got, done := make(chan string), make(chan error, 1)
+	go func() {
+		_, err := m.GateLog(context.Background(), id, true, func(e gate.Event) error {
+			got <- e.Host
+			return nil
+		})
+		done <- err
+	}()
+	for _, host := range []string{"a.test", "b.test"} {
+		l.decided(gate.Decision{Method: "GET", Host: host, Port: 80, Status: 200})
+		if h := <-got; h != host {
+			t.Errorf("%q instead of %q", h, host)
+		}
+	}
+	if err := m.Store.Delete(rec); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 
