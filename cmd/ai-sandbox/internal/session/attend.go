@@ -122,7 +122,9 @@ func (r *run) settleGate(ctx context.Context, settled chan<- struct{}) {
 		close(settled)
 		return
 	}
-	awaitIdle(r.gate.port)
+	if r.gate.ctl != nil { // others may be connected to a named one
+		awaitIdle(r.gate.port)
+	}
 	cfg := r.gate.config()
 	for _, port := range []uint16{cfg.FrontPort, cfg.PeekPort} {
 		if port != 0 { // only the front one of a named gate is known
