@@ -62,6 +62,8 @@ const (
 	LabelApt        = "aisb.apt"      // Recipe.Apt, with spaces between them
 	LabelSetup      = "aisb.setup"    // the digest of Recipe.Setup
 	LabelPackages   = "aisb.packages" // Recipe.Packages
+	// LabelBuild is on whatever a build makes, its layers too: which one it was.
+	LabelBuild = "aisb.build"
 	// LabelVersion is the OCI's: the image's tag.
 	LabelVersion = "org.opencontainers.image.version"
 )
@@ -323,6 +325,8 @@ type Built struct {
 	Containerfile string
 	Files         map[string]File
 	Labels        map[string]string
+	// From is what it is built on, as the Containerfile has it.
+	From string
 	// Hash is the content hash; Ref is localhost/…:Tag, where Tag is the
 	// first 12 hex digits of it.
 	Hash digest.Digest
@@ -365,6 +369,10 @@ func (r Recipe) Render() (Built, error) {
 	hash := digest.NewDigest(digest.SHA256, h)
 	tag := hash.Encoded()[:12]
 	labels[LabelRecipe], labels[LabelVersion] = string(hash), tag
-	return Built{Kind: r.Kind, Containerfile: text, Files: files, Labels: labels,
+	from, err := r.Base.from()
+	if err != nil {
+		return Built{}, fmt.Errorf("recipe of the %s image: %w", r.Kind, err)
+	}
+	return Built{Kind: r.Kind, From: from, Containerfile: text, Files: files, Labels: labels,
 		Hash: hash, Tag: tag, Ref: r.Kind.Repository() + ":" + tag}, nil
 }

@@ -8,7 +8,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -172,12 +171,7 @@ func (a *app) command(v *verb, path string, inv Invocation, usage cli.OnUsageErr
 			if errOut := a.Out.flush(); err == nil {
 				err = errOut
 			}
-			var exit *exitError
-			var bad *errUsage
-			if err == nil || errors.As(err, &exit) || errors.As(err, &bad) {
-				return err
-			}
-			return &exitError{code: exitVerbFailed, err: err}
+			return verbError(err)
 		},
 	}
 	for _, s := range v.subs {

@@ -185,4 +185,6 @@ type BuildRequest struct {
 	Machine
 	Image   ImageRequest
 	Rebuild bool
+	// Verbose: the build's own output is shown.
+	Verbose bool
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"syscall"
 
 	"ai-sandbox/policy"
 )
@@ -34,6 +35,25 @@ func (e *exitError) Error() string {
 }
 
 func (e *exitError) Unwrap() error { return e.err }
+
+// A SignalError is the end of a verb by a signal; it ends with 128 and its number.
+type SignalError struct{ Signal syscall.Signal }
+
+func (e *SignalError) Error() string { return "ended by " + e.Signal.String() }
+
+// verbError gives a verb's error its exit code, unless it has one.
+func verbError(err error) error {
+	var exit *exitError
+	var bad *errUsage
+	var sig *SignalError
+	switch {
+	case err == nil, errors.As(err, &exit), errors.As(err, &bad):
+		return err
+	case errors.As(err, &sig):
+		return &exitError{code: 128 + int(sig.Signal), err: err}
+	}
+	return &exitError{code: exitVerbFailed, err: err}
+}
 
 // ExitCode is the status that ai-sandbox ends with.
 func ExitCode(err error) int {

@@ -25,6 +25,7 @@ var updateVerb = &verb{
 	flags: []ownFlag{
 		{name: "check", usage: "only say what would change"},
 		{name: "json", usage: "write it as JSON"},
+		verboseFlag,
 	},
 	examples: []string{"ai-sandbox update", "ai-sandbox update --check --json"},
 	exit: [][2]string{
@@ -38,7 +39,7 @@ var updateVerb = &verb{
 		if err != nil {
 			return updated(a.Out, imagebuild.Outcome{}, err, check, asJSON)
 		}
-		out, err := a.engine.Update(a.ctx, BuildRequest{Machine: s.Machine, Image: s.image}, check)
+		out, err := a.engine.Update(a.ctx, BuildRequest{Machine: s.Machine, Image: s.image, Verbose: slices.Contains(inv.Own, verboseFlag.name)}, check)
 		return updated(a.Out, out, err, check, asJSON)
 	},
 }
@@ -52,8 +53,9 @@ func updated(w io.Writer, out imagebuild.Outcome, err error, check, asJSON bool)
 	default:
 		err = writeOutcome(w, out)
 	}
+	var sig *SignalError
 	switch {
-	case !check:
+	case !check, errors.As(err, &sig):
 		return err
 	case err != nil:
 		return &exitError{code: exitUnknown, err: err}

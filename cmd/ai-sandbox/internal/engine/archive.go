@@ -9,9 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -31,27 +29,27 @@ func withImages(ctx context.Context, r cli.BuildRequest,
 	if r.Runtime == policy.RuntimeLocal {
 		return errNoImages
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	_, c, err := open(ctx, r.Machine)
-	if err != nil {
-		return err
-	}
-	req, err := request(r.Image)
-	if err != nil {
-		return err
-	}
-	show := newProgress(r.Machine)
-	defer show.close()
-	p, err := do(ctx, c, req, show.options(r.Environ))
-	if err != nil {
-		return err
-	}
-	for _, i := range []imagebuild.Image{p.Sandbox, p.Gate} {
-		fmt.Fprintf(r.Out, "%s %s\n", i.Ref, i.ID)
-	}
-	fmt.Fprintf(r.Out, "%s %s\n", p.BaseRef, p.BaseDigest)
-	return nil
+	return interruptible(ctx, func(ctx context.Context) error {
+		_, c, err := open(ctx, r.Machine)
+		if err != nil {
+			return err
+		}
+		req, err := request(r.Image)
+		if err != nil {
+			return err
+		}
+		show := newProgress(r.Machine, r.Verbose)
+		defer show.close()
+		p, err := do(ctx, c, req, show.options(r.Environ))
+		if err != nil {
+			return err
+		}
+		for _, i := range []imagebuild.Image{p.Sandbox, p.Gate} {
+			fmt.Fprintf(r.Out, "%s %s\n", i.Ref, i.ID)
+		}
+		fmt.Fprintf(r.Out, "%s %s\n", p.BaseRef, p.BaseDigest)
+		return nil
+	})
 }
 
 // imageSave writes the images that runs stand on into a file that is not there yet.

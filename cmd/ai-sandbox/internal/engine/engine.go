@@ -165,6 +165,9 @@ var serviceEnv = []string{
 	"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR",
 }
 
+// proxyEnv is how programs are told of a proxy; podman passes the same on to builds.
+var proxyEnv = []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "FTP_PROXY", "ftp_proxy", "NO_PROXY", "no_proxy"}
+
 // open is what a verb that starts or ends something on podman begins with: the
 // manager, the service, and what earlier commands have left behind taken away.
 func open(ctx context.Context, m cli.Machine) (*session.Manager, *podman.Client, error) {
@@ -210,7 +213,22 @@ func connect(ctx context.Context, m cli.Machine) (*podman.Client, error) {
 			env = append(env, name+"="+m.Environ[name])
 		}
 	}
+	claim := func(name string) (func() error, error) {
+		mgr, err := manager(m) // which a warm start has no use for
+		if err != nil {
+			return nil, err
+		}
+		return mgr.Claim(name)
+	}
+	var proxy []string
+	for _, name := range proxyEnv {
+		if v := m.Environ[name]; v != "" && !strings.ContainsAny(v, "\r\n") {
+			proxy = append(proxy, name+"="+v)
+		}
+	}
 	return podman.Connect(ctx, podman.Config{
+		Proxy:      proxy,
+		Claim:      claim,
 		Binary:     m.Facts.Podman.Path,
 		UserSocket: filepath.Join(m.Facts.Dirs.XDGRuntime, "podman", "podman.sock"),
 		RuntimeDir: m.Facts.Dirs.Runtime(),
@@ -229,7 +247,7 @@ func (e *engine) ensure(ctx context.Context, m cli.Machine, r cli.ImageRequest, 
 	if err != nil {
 		return imagebuild.Plan{}, err
 	}
-	p := newProgress(m)
+	p := newProgress(m, false)
 	defer p.close()
 	return req.Ensure(ctx, c, p.options(m.Environ))
 }
@@ -239,28 +257,28 @@ func (e *engine) build(ctx context.Context, r cli.BuildRequest) error {
 	if r.Runtime == policy.RuntimeLocal {
 		return errNoImages
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	_, c, err := open(ctx, r.Machine)
-	if err != nil {
-		return err
-	}
-	req, err := request(r.Image)
-	if err != nil {
-		return err
-	}
-	show := newProgress(r.Machine)
-	defer show.close()
-	o := show.options(r.Environ)
-	o.Rebuild, o.Asked = r.Rebuild, true
-	p, err := req.Ensure(ctx, c, o)
-	if err != nil {
-		return err
-	}
-	for _, i := range []imagebuild.Image{p.Sandbox, p.Gate} {
-		fmt.Fprintf(r.Out, "%s %s\n", i.Ref, i.ID)
-	}
-	return nil
+	return interruptible(ctx, func(ctx context.Context) error {
+		_, c, err := open(ctx, r.Machine)
+		if err != nil {
+			return err
+		}
+		req, err := request(r.Image)
+		if err != nil {
+			return err
+		}
+		show := newProgress(r.Machine, r.Verbose)
+		defer show.close()
+		o := show.options(r.Environ)
+		o.Rebuild, o.Asked = r.Rebuild, true
+		p, err := req.Ensure(ctx, c, o)
+		if err != nil {
+			return err
+		}
+		for _, i := range []imagebuild.Image{p.Sandbox, p.Gate} {
+			fmt.Fprintf(r.Out, "%s %s\n", i.Ref, i.ID)
+		}
+		return nil
+	})
 }
 
 // forwarded are the signals that go to the command.

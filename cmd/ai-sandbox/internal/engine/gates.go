@@ -5,9 +5,7 @@ package engine
 import (
 	"context"
 	"fmt"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/cli"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
@@ -26,22 +24,22 @@ func (e *engine) gateUp(ctx context.Context, r cli.BuildRequest, name string, ne
 	if r.Runtime == policy.RuntimeLocal {
 		return errNoImages
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	m, c, err := open(ctx, r.Machine)
-	if err != nil {
-		return err
-	}
-	plan, err := e.ensure(ctx, r.Machine, r.Image, c)
-	if err != nil {
-		return err
-	}
-	rec, err := m.GateUp(ctx, c, name, plan.Gate.ID, net)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(r.Out, "%s 127.0.0.1:%d\n", rec.ID, rec.GatePort)
-	return nil
+	return interruptible(ctx, func(ctx context.Context) error {
+		m, c, err := open(ctx, r.Machine)
+		if err != nil {
+			return err
+		}
+		plan, err := e.ensure(ctx, r.Machine, r.Image, c)
+		if err != nil {
+			return err
+		}
+		rec, err := m.GateUp(ctx, c, name, plan.Gate.ID, net)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(r.Out, "%s 127.0.0.1:%d\n", rec.ID, rec.GatePort)
+		return nil
+	})
 }
 
 func (e *engine) gateDown(ctx context.Context, mc cli.Machine, name string) error {

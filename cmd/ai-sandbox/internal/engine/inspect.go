@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os/signal"
 	"regexp"
 	"slices"
 	"sync"
-	"syscall"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
 	"ai-sandbox/cmd/ai-sandbox/internal/backend/podman"
@@ -33,9 +31,15 @@ type inspector struct {
 	resolve func(context.Context, image.Reference) (string, error)
 }
 
-func (e *engine) inspect(ctx context.Context, r cli.BuildRequest, what string, offline bool) (cli.Inspection, error) {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
+func (e *engine) inspect(ctx context.Context, r cli.BuildRequest, what string, offline bool) (out cli.Inspection, err error) {
+	err = interruptible(ctx, func(ctx context.Context) error {
+		out, err = inspected(ctx, r, what, offline)
+		return err
+	})
+	return out, err
+}
+
+func inspected(ctx context.Context, r cli.BuildRequest, what string, offline bool) (cli.Inspection, error) {
 	out := cli.Inspection{Version: 1, Images: []cli.InspectedImage{}}
 	m, err := manager(r.Machine)
 	if err != nil {

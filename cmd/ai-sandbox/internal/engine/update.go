@@ -4,8 +4,6 @@ package engine
 
 import (
 	"context"
-	"os/signal"
-	"syscall"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/cli"
 	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
@@ -16,20 +14,24 @@ func (e *engine) update(ctx context.Context, r cli.BuildRequest, check bool) (im
 	if r.Runtime == policy.RuntimeLocal {
 		return imagebuild.Outcome{}, errNoImages
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	_, c, err := open(ctx, r.Machine)
-	if err != nil {
-		return imagebuild.Outcome{}, err
-	}
-	req, err := request(r.Image)
-	if err != nil {
-		return imagebuild.Outcome{}, err
-	}
-	show := newProgress(r.Machine)
-	defer show.close()
-	if check {
-		return req.Check(ctx, c, show.options(r.Environ))
-	}
-	return req.Update(ctx, c, show.options(r.Environ))
+	var out imagebuild.Outcome
+	err := interruptible(ctx, func(ctx context.Context) error {
+		_, c, err := open(ctx, r.Machine)
+		if err != nil {
+			return err
+		}
+		req, err := request(r.Image)
+		if err != nil {
+			return err
+		}
+		show := newProgress(r.Machine, r.Verbose)
+		defer show.close()
+		do := req.Update
+		if check {
+			do = req.Check
+		}
+		out, err = do(ctx, c, show.options(r.Environ))
+		return err
+	})
+	return out, err
 }

@@ -34,7 +34,7 @@ func (r Request) manifestFile(id string) string {
 
 // describe puts the bill of materials into a new image, which has to be there for it
 // to be known what is in it, and keeps its manifest. It returns the new image's id.
-func (r Request) describe(ctx context.Context, b Builder, img *Image, id, dir string, build Build) (string, error) {
+func (r Request) describe(ctx context.Context, b Builder, img *Image, id string, build Build) (string, error) {
 	text, err := b.ReadImageFile(ctx, id, image.ManifestPath)
 	if err != nil {
 		return "", err
@@ -51,7 +51,7 @@ func (r Request) describe(ctx context.Context, b Builder, img *Image, id, dir st
 	if err != nil {
 		return "", err
 	}
-	build.Dir = filepath.Join(dir, "sbom")
+	build.Dir, build.From = filepath.Join(build.Dir, "sbom"), id
 	if err := os.Mkdir(build.Dir, 0o700); err != nil {
 		return "", err
 	}

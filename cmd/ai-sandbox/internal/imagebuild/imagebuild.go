@@ -110,6 +110,14 @@ type Builder interface {
 	TagImage(ctx context.Context, id, ref string) error
 	// RemoveImage removes an image unless something uses it.
 	RemoveImage(ctx context.Context, id string) error
+	// EndBuild ends what is still done for a build, begun since then, that nobody
+	// waits for any more.
+	EndBuild(ctx context.Context, b Build, since time.Time) error
+	// Unnamed are the marks of the builds of which there is something that has no
+	// name, and that nothing is built on.
+	Unnamed(ctx context.Context) ([]string, error)
+	// RemoveUnnamed removes that, of the builds with the mark.
+	RemoveUnnamed(ctx context.Context, mark string) (removed int, err error)
 	// ReadImageFile reads a file of an image, running nothing of it.
 	ReadImageFile(ctx context.Context, id, path string) ([]byte, error)
 	// RunScript runs a shell script in a container of an image, on the network
@@ -121,15 +129,19 @@ type Builder interface {
 
 // A Build is one build. Dir is the context, with a Containerfile in it.
 type Build struct {
-	Dir     string
-	Labels  map[string]string
-	NoCache bool
+	Dir string
+	// From is what the Containerfile begins with, and Mark names the build on all
+	// that it makes.
+	From, Mark string
+	Labels     map[string]string
+	NoCache    bool
 	// Log gets all output; Step is called as each step begins.
 	Log  io.Writer
 	Step func(Step)
 }
 
-// A Step is one step of a build.
+// A Step is one step of a build. N is 0 for what is done beside the Containerfile's
+// steps.
 type Step struct {
 	N, Of int
 	Text  string
@@ -149,8 +161,9 @@ type Options struct {
 	// tarball's (total is -1 when the site does not say).
 	Step     func(ref string, s Step)
 	Download func(name string, done, total int64)
-	// Log is put in front of the file that keeps a build's output, to take secrets
-	// out; nil takes out nothing.
+	// Output gets what builds write, as the file that keeps it does; nil is nobody.
+	Output io.Writer
+	// Log is put in front of both, to take secrets out; nil takes out nothing.
 	Log func(io.Writer) io.WriteCloser
 }
 
@@ -268,6 +281,9 @@ func (p Plan) Built(ctx context.Context, b Builder) (bool, error) {
 // ensure builds one image unless it exists. One process at a time works on one
 // recipe; the next finds it done.
 func (r Request) ensure(ctx context.Context, b Builder, o Options, img *Image) (err error) {
+	if ctx.Err() != nil {
+		return fmt.Errorf("build %s: %w", img.Ref, context.Cause(ctx))
+	}
 	dir := filepath.Join(r.CacheDir, "build")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("build %s: %w", img.Ref, err)
@@ -299,22 +315,40 @@ func (r Request) ensure(ctx context.Context, b Builder, o Options, img *Image) (
 	// The lock makes this directory ours; what is in it was left by a killed
 	// process.
 	scratch := filepath.Join(dir, name)
+	begun := time.Now()
+	todo := Build{From: img.From, Mark: r.mark(name), NoCache: o.Rebuild}
+	if info, err := os.Lstat(scratch); err == nil {
+		if err := endBuild(ctx, b, todo, info.ModTime()); err != nil {
+			return fmt.Errorf("build %s: %w", img.Ref, err)
+		}
+	}
 	if err := os.RemoveAll(scratch); err != nil {
 		return fmt.Errorf("build %s: %w", img.Ref, err)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			err = errors.Join(err, abandon(ctx, b, o, img, todo, begun))
+		}
+		err = errors.Join(err, os.RemoveAll(scratch))
+	}()
 	if err := r.writeContext(ctx, o, img, scratch); err != nil {
 		return fmt.Errorf("build %s: %w", img.Ref, err)
 	}
-	id, err := r.buildImage(ctx, b, o, img, scratch)
+	todo.Dir = scratch
+	id, err := r.buildImage(ctx, b, o, img, todo)
 	if err != nil {
 		return err
 	}
 	// The name comes after all else, so that no image that is not whole has it.
+	o.phase(img, "its first start")
 	if err := b.PrimeImage(ctx, id); err != nil {
 		return fmt.Errorf("start %s for the first time: %w", img.Ref, err)
 	}
-	if err := b.TagImage(ctx, id, img.Ref); err != nil {
+	// From here on it is seen through, whatever signal comes.
+	if ctx.Err() != nil {
+		return fmt.Errorf("build %s: %w", img.Ref, context.Cause(ctx))
+	}
+	if err := b.TagImage(context.WithoutCancel(ctx), id, img.Ref); err != nil {
 		return fmt.Errorf("build %s: %w", img.Ref, err)
 	}
 	if err := r.recordImage(img.Built, id, time.Now()); err != nil {
@@ -327,6 +361,13 @@ func (r Request) ensure(ctx context.Context, b Builder, o Options, img *Image) (
 		}
 	}
 	return nil
+}
+
+// phase tells of a step that is not the Containerfile's.
+func (o Options) phase(img *Image, text string) {
+	if o.Step != nil {
+		o.Step(img.Ref, Step{Text: text})
+	}
 }
 
 // contextTime is the time of every file in a build context: the cache of layers
@@ -388,7 +429,7 @@ func putFile(dir, name string, data []byte, mode os.FileMode) error {
 	return os.Chtimes(path, contextTime, contextTime)
 }
 
-func (r Request) buildImage(ctx context.Context, b Builder, o Options, img *Image, dir string) (id string, err error) {
+func (r Request) buildImage(ctx context.Context, b Builder, o Options, img *Image, todo Build) (id string, err error) {
 	logPath, err := r.imageFile(img.Built, ".log")
 	if err != nil {
 		return "", err
@@ -399,23 +440,27 @@ func (r Request) buildImage(ctx context.Context, b Builder, o Options, img *Imag
 	}
 	defer log.Close()
 	var out io.Writer = log
+	if o.Output != nil {
+		out = io.MultiWriter(log, o.Output)
+	}
 	if o.Log != nil {
-		hidden := o.Log(log)
+		hidden := o.Log(out)
 		defer hidden.Close()
 		out = hidden
 	}
 	var at Step
-	todo := Build{Dir: dir, Labels: img.Labels, NoCache: o.Rebuild, Log: out, Step: func(s Step) {
+	todo.Labels, todo.Log, todo.Step = img.Labels, out, func(s Step) {
 		at = s
 		if o.Step != nil {
 			o.Step(img.Ref, s)
 		}
-	}}
+	}
 	id, err = b.BuildImage(ctx, todo)
 	if err == nil {
 		at = Step{}
 		todo.Step = func(Step) {}
-		id, err = r.describe(ctx, b, img, id, dir, todo)
+		o.phase(img, "its bill of materials")
+		id, err = r.describe(ctx, b, img, id, todo)
 	}
 	switch {
 	case ctx.Err() != nil:

@@ -9,13 +9,16 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -44,6 +47,11 @@ type fakeBuilder struct {
 	manifest map[string]string
 	pull     func(image.Reference) (digest.Digest, error)
 	onBuild  func(context.Context, Build) error
+	onTag    func(context.Context) error
+	// ended and removed are the marks of builds; unnamed is what there is to remove.
+	ended, removed []string
+	unnamed        map[string]int
+	endErr         error
 }
 
 func (f *fakeBuilder) BuildImage(ctx context.Context, b Build) (string, error) {
@@ -124,7 +132,12 @@ func (f *fakeBuilder) PrimeImage(_ context.Context, id string) error {
 	return nil
 }
 
-func (f *fakeBuilder) TagImage(_ context.Context, id, ref string) error {
+func (f *fakeBuilder) TagImage(ctx context.Context, id, ref string) error {
+	if f.onTag != nil {
+		if err := f.onTag(ctx); err != nil {
+			return err
+		}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.names[ref] = id
@@ -134,6 +147,22 @@ func (f *fakeBuilder) TagImage(_ context.Context, id, ref string) error {
 func (f *fakeBuilder) RemoveImage(_ context.Context, id string) error {
 	delete(f.images, id)
 	return nil
+}
+
+func (f *fakeBuilder) EndBuild(_ context.Context, b Build, _ time.Time) error {
+	f.ended = append(f.ended, b.Mark)
+	return f.endErr
+}
+
+func (f *fakeBuilder) Unnamed(context.Context) ([]string, error) {
+	return slices.Sorted(maps.Keys(f.unnamed)), nil
+}
+
+func (f *fakeBuilder) RemoveUnnamed(_ context.Context, mark string) (int, error) {
+	n := f.unnamed[mark]
+	delete(f.unnamed, mark)
+	f.removed = append(f.removed, mark)
+	return n, nil
 }
 
 // A site is a download site for Node.
@@ -492,16 +521,6 @@ func TestFailedBuild(t *testing.T) {
 	log, rerr := os.ReadFile(strings.TrimSuffix(rest, ")"))
 	if rerr != nil || !strings.Contains(string(log), "some output") {
 		t.Errorf("the log that the error names: %q, %v", log, rerr)
-	}
-	w.nothingLeft(t)
-}
-
-func TestInterruptedBuild(t *testing.T) {
-	w := newWorld(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	w.builder.onBuild = func(ctx context.Context, _ Build) error { cancel(); <-ctx.Done(); return ctx.Err() }
-	if _, err := w.req.Ensure(ctx, w.builder, w.opt); !errors.Is(err, context.Canceled) {
-		t.Errorf("error: %v", err)
 	}
 	w.nothingLeft(t)
 }

@@ -268,31 +268,40 @@ func writeFile(path string, data []byte) (err error) {
 // it. The lock ends with the process, and its file stays: removing it would let
 // two hold a lock of the same name.
 func lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock: %w", err)
-	}
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for first := true; ; first = false {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		switch {
-		case err == nil:
-			return func() { f.Close() }, nil
-		case errors.Is(err, unix.EINTR):
-			continue
-		case !errors.Is(err, unix.EWOULDBLOCK):
-			f.Close()
-			return nil, fmt.Errorf("lock %s: %w", path, err)
+		unlock, ok, err := tryLock(path)
+		if err != nil || ok {
+			return unlock, err
 		}
 		if first {
 			waiting()
 		}
 		select {
 		case <-ctx.Done():
-			f.Close()
 			return nil, context.Cause(ctx)
 		case <-tick.C:
+		}
+	}
+}
+
+// tryLock is lock without the wait; ok tells whether it is held.
+func tryLock(path string) (unlock func(), ok bool, err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, false, fmt.Errorf("lock: %w", err)
+	}
+	for {
+		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+		case err == nil:
+			return func() { f.Close() }, true, nil
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return nil, false, f.Close()
+		default:
+			return nil, false, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
 		}
 	}
 }

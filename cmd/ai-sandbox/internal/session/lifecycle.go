@@ -73,7 +73,7 @@ func (m *Manager) Sessions() ([]Summary, error) {
 	records, rerr := m.Store.List()
 	byID := map[string]store.Record{}
 	for _, r := range records {
-		if r.Kind == "gate" {
+		if r.Kind == "gate" || r.Kind == store.KindLook {
 			continue
 		}
 		byID[r.ID] = r

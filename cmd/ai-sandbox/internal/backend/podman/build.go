@@ -95,6 +95,7 @@ func buildOptions(b imagebuild.Build, authFile string, out io.Writer) types.Buil
 	return types.BuildOptions{BuildOptions: define.BuildOptions{
 		ContextDirectory:        b.Dir,
 		Labels:                  labels,
+		LayerLabels:             []string{image.LabelBuild + "=" + b.Mark},
 		NoCache:                 b.NoCache,
 		Layers:                  true,
 		PullPolicy:              define.PullIfMissing,
@@ -109,6 +110,8 @@ func buildOptions(b imagebuild.Build, authFile string, out io.Writer) types.Buil
 			// A proxy that podman's service needs is needed by apt and npm,
 			// and stays out of the image.
 			HTTPProxy: true,
+			// By this the commands of its steps are found again (see EndBuild).
+			AddHost: []string{markHost(b.Mark) + ":127.0.0.1"},
 		},
 	}}
 }
@@ -207,12 +210,11 @@ func (c *Client) PrimeImage(ctx context.Context, id string) (err error) {
 	if err := c.Remove(ctx, s.Name); err != nil {
 		return err
 	}
-	defer func() {
-		// The caller's context may have ended.
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
-		defer cancel()
-		err = errors.Join(err, c.Remove(late, s.Name))
-	}()
+	drop, err := c.claim(ctx, s.Name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, drop()) }()
 	container, err := c.create(ctx, s, primeTime)
 	if err != nil {
 		return err

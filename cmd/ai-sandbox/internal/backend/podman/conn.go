@@ -40,6 +40,12 @@ type Config struct {
 	// containers.conf comes before neutralConf.
 	Env []string
 	UID int
+	// Claim keeps a record of a container that is about to be made for a moment, and
+	// returns what forgets it again. nil keeps none.
+	Claim func(name string) (release func() error, err error)
+	// Proxy are the variables, NAME=value, that lead to the network where there is no
+	// other way. Their values may hold a password.
+	Proxy []string
 	// AuthFile is where the credentials for registries are, or "" for podman's own
 	// places.
 	AuthFile string

@@ -143,21 +143,21 @@ func (c *Client) RunScript(ctx context.Context, id, script string) (out []byte, 
 	ctx, cancel := context.WithTimeoutCause(ctx, maxScript, fmt.Errorf("it took longer than %s", maxScript))
 	defer cancel()
 	s := scriptSpec(id, script)
-	container, _, err := c.createMapped(ctx, s, primeTime)
-	if container != "" {
-		defer func() {
-			late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
-			defer cancel()
-			err = errors.Join(err, c.Remove(late, container))
-		}()
+	drop, err := c.claim(ctx, s.Name)
+	if err != nil {
+		return nil, err
 	}
+	defer func() { err = errors.Join(err, drop()) }()
+	container, _, err := c.createMapped(ctx, s, primeTime)
 	if err != nil {
 		return nil, err
 	}
 	stdout, stderr := &bounded{limit: maxOutput}, &bounded{limit: keptErrors, last: true}
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- c.Attach(ctx, container, false, backend.Streams{Stdout: stdout, Stderr: stderr}, ready)
+		// Not in the specification, which podman keeps and shows.
+		in := strings.NewReader(strings.Join(append(c.config.Proxy, ""), "\n"))
+		ended <- c.Attach(ctx, container, false, backend.Streams{Stdin: in, Stdout: stdout, Stderr: stderr}, ready)
 	}()
 	select {
 	case <-ready:
@@ -212,6 +212,10 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return n, nil
 }
 
+// readVariables sets the variables that come as lines of standard input, of which the
+// script itself gets nothing.
+const readVariables = `while IFS= read -r line; do export "$line"; done; exec </dev/null; `
+
 // scriptSpec is a container like those of a build: root with what package managers
 // need, a root file system that can be written, and a way out. The machine's own
 // loopback is not reached from it.
@@ -219,15 +223,35 @@ func scriptSpec(id, script string) *specgen.SpecGenerator {
 	s := base(id, lookName(), map[string]string{backend.LabelKind: "look"})
 	yes, no := true, false
 	s.Entrypoint = []string{"/bin/sh", "-c"}
-	s.Command = []string{script}
+	s.Command = []string{readVariables + script}
+	s.Stdin = &yes
 	s.User = "0:0"
 	s.Env = map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-	s.HTTPProxy = &yes // as a build
 	s.ReadOnlyFilesystem = &no
 	s.CapAdd = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"}
 	s.NetNS = specgen.Namespace{NSMode: specgen.Pasta}
 	s.NetworkOptions = map[string][]string{"pasta": {"-t", "none", "-u", "none", "-T", "none", "-U", "none"}}
 	return s
+}
+
+// claim is called before a container is made that ends with the call. drop removes
+// the container, if there is one, and the record of it.
+func (c *Client) claim(ctx context.Context, name string) (drop func() error, err error) {
+	release := func() error { return nil }
+	if c.config.Claim != nil {
+		if release, err = c.config.Claim(name); err != nil {
+			return nil, err
+		}
+	}
+	return func() error {
+		// The caller's context may have ended.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+		defer cancel()
+		if err := c.Remove(ctx, name); err != nil {
+			return err // and the record stays
+		}
+		return release()
+	}, nil
 }
 
 // lookName is of no other container.
@@ -239,15 +263,15 @@ func (c *Client) ReadImageFile(ctx context.Context, id, path string) (data []byt
 	s.Name = lookName()
 	// With the mapping of runs, podman would first copy the image's layers.
 	s.UserNS = specgen.Namespace{NSMode: specgen.Host}
+	drop, err := c.claim(ctx, s.Name)
+	if err != nil {
+		return nil, fmt.Errorf("look into image %.12s: %w", id, err)
+	}
+	defer func() { err = errors.Join(err, drop()) }()
 	container, err := c.createOnce(ctx, s, createTime)
 	if err != nil {
 		return nil, fmt.Errorf("look into image %.12s: %w", id, err)
 	}
-	defer func() {
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
-		defer cancel()
-		err = errors.Join(err, c.Remove(late, container))
-	}()
 	conn, done := c.with(ctx)
 	defer done()
 	archive := &bounded{limit: maxOutput}

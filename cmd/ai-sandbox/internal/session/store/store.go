@@ -25,10 +25,14 @@ import (
 // it. Its record stays when it has ended, until somebody takes it down.
 const KindSandbox = "sandbox"
 
+// KindLook is the Kind of a container of no session, with its name as the ID: one in
+// which its owner looks into an image.
+const KindLook = "look"
+
 // A Record is one session, sandbox or named gate.
 type Record struct {
 	ID   string `json:"id"`
-	Kind string `json:"kind"` // "session", KindSandbox or "gate"
+	Kind string `json:"kind"` // "session", KindSandbox, KindLook or "gate"
 	// Runtime is what it runs on (policy.RuntimePodman, ...).
 	Runtime string `json:"runtime"`
 	BootID  string `json:"boot_id"`
