@@ -525,3 +525,56 @@ func TestLayersStay(t *testing.T) {
 		}
 	}
 }
+
+// A base that its registry serves changed: neither another manifest for the pinned digest
+// nor another layer is taken, nor half of one, and nothing is built.
+func TestTamperedBase(t *testing.T) {
+	t.Parallel()
+	p := newPinBox(t)
+	// Pinned, and no further: there is no Node.
+	has(t, p.with([]string{"AISB_NODE_MIRROR=http://127.0.0.1:1"}, "build"), 1, "connection refused")
+	if got := p.digest(); got != p.one {
+		t.Fatalf("pinned to %q, and the registry has %s", got, p.one)
+	}
+	blob := func(digest string) string {
+		hex := strings.TrimPrefix(digest, "sha256:")
+		return filepath.Join("/run/aisb-test/data/registry/docker/registry/v2/blobs/sha256", hex[:2], hex, "data")
+	}
+	var manifest struct{ Layers []struct{ Digest string } }
+	if err := json.Unmarshal([]byte(readOne(t, blob(p.one))), &manifest); err != nil || len(manifest.Layers) < 2 {
+		t.Fatalf("%d layers, %v", len(manifest.Layers), err)
+	}
+	layer := manifest.Layers[len(manifest.Layers)-1].Digest // of this base alone
+	for _, c := range []struct {
+		name, file string
+		change     func([]byte) []byte
+	}{
+		{"a layer with another byte", layer, func(b []byte) []byte { b[len(b)/2] ^= 1; return b }},
+		{"half a layer", layer, func(b []byte) []byte { return b[:len(b)/2] }},
+		{"a manifest with another byte", p.one, func(b []byte) []byte { return append(b, ' ') }},
+		{"no manifest", p.one, func([]byte) []byte { return nil }},
+	} {
+		right, err := os.ReadFile(blob(c.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(blob(c.file), c.change(slices.Clone(right)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		r := p.Run("build")
+		if r.Code != 1 || !strings.Contains(r.Err, "step 1 of") {
+			t.Errorf("%s: %s", c.name, r)
+		}
+		if err := os.WriteFile(blob(c.file), right, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if made := drive.Output(t, "podman", "images", "-aq", "--filter", "label=aisb.base-ref="+p.ref); made != "" {
+			t.Errorf("%s: %s is there", c.name, made)
+		}
+		if got := p.digest(); got != p.one {
+			t.Errorf("%s: pinned to %s now", c.name, got)
+		}
+	}
+	// The control.
+	has(t, p.Run("build"), 0)
+}

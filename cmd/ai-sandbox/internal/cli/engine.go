@@ -120,6 +120,11 @@ type ImageRequest struct {
 	// Base is a reference as the user wrote it. NodeVersion is "" for the
 	// recipe's own.
 	Base, NodeVersion, NodeMirror string
+	// Keyring has the keys that sign Node's lists of checksums; nil asks for no
+	// signature.
+	Keyring []byte
+	// Verify checks such a signature, and returns the fingerprint of the key.
+	Verify func(ctx context.Context, list, signature []byte) (signer string, err error)
 	// CA is an extra CA, or nil.
 	CA image.CA
 	// Harnesses are the set in the sandbox's image, and Apt (see image.Packages) and

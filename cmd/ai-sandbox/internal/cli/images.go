@@ -138,3 +138,25 @@ func (r *ImageRequest) freshness(s config.Settings) error {
 	r.NoPull = !s.Bool("base_pull_fallback")
 	return nil
 }
+
+// maxKeyring bounds a keyring, in bytes.
+const maxKeyring = 8 << 20
+
+// readKeyring reads the file that node_keyring names. What is in it is seen when it is
+// used.
+func readKeyring(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("node_keyring %s does not exist; name a file that gpg --export has written", quote(path))
+	case err != nil:
+		return nil, fmt.Errorf("read node_keyring: %w", err)
+	case !info.Mode().IsRegular() || info.Size() == 0 || info.Size() > maxKeyring:
+		return nil, fmt.Errorf("node_keyring %s is not a file of at most 8 MiB with keys in it; name one that gpg --export has written", quote(path))
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read node_keyring: %w", err)
+	}
+	return data, nil
+}

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -94,6 +95,15 @@ func (a *app) setup(facts host.Facts, settings config.Settings) (setup, error) {
 	}
 	if s.image.Setup, err = a.setupScript(settings, facts); err != nil {
 		return setup{}, err
+	}
+	if ring := a.path(settings, "node_keyring", facts.Home); ring != "" {
+		keys, err := readKeyring(ring)
+		if err != nil {
+			return setup{}, placed(settings, policy.About(err, "node_keyring"))
+		}
+		s.image.Keyring, s.image.Verify = keys, func(ctx context.Context, list, signature []byte) (string, error) {
+			return host.VerifySignature(ctx, facts, keys, list, signature)
+		}
 	}
 	return s, nil
 }

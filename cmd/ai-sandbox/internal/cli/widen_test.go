@@ -228,6 +228,7 @@ var examples = map[string][]string{
 	"node_version":  {"22.21.1"},
 	"node_mirror":   {"https://mirror.example.com"},
 	"ca_file":       {"/nowhere"},
+	"node_keyring":  {"/nowhere"},
 	"cache_dir":     {"/cache"},
 	"workdir":       {"auto", "/work", "/usr/x"},
 	"mount":         {"~/data", "~/data:/srv/data:rw", "/nowhere"},

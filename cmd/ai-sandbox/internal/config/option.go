@@ -172,6 +172,8 @@ var Options = []Option{
 		Usage: "Debian package PKG in the image, or PKG=VERSION; repeat for more"},
 	{Key: "setup", Kind: Script, Use: UseStart | UseBuild, Topic: "image", Arg: "SCRIPT",
 		Usage: "run the file SCRIPT as root at the end of the image's build; in a project's file it is a path in the project"},
+	{Key: "node_keyring", Kind: Path, Source: InFile | InEnv | InFlag, Use: UseImages, Topic: "image", Arg: "FILE",
+		Usage: "take a Node that ai-sandbox has no checksum of only with a list of checksums that a key in FILE has signed (a keyring, as gpg --export writes it)"},
 	{Key: "cache_dir", Kind: Path, Source: InFile | InEnv | InFlag, Use: UseImages, Topic: "image", Arg: "DIR",
 		Usage: "where downloads and pins are kept"},
 	{Key: "print_policy", Values: []string{"text", "json"}, Bare: "text", Source: InFlag, Use: UseRun, Topic: "look first", Arg: "[=json]",

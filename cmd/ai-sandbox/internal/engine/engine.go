@@ -63,7 +63,12 @@ func request(r cli.ImageRequest) (imagebuild.Request, error) {
 	if err != nil {
 		return imagebuild.Request{}, err
 	}
+	var keyring digest.Digest
+	if r.Keyring != nil {
+		keyring = digest.FromBytes(r.Keyring)
+	}
 	return imagebuild.Request{
+		Keyring: keyring, Verify: r.Verify,
 		Base: r.Base, NodeVersion: r.NodeVersion, NodeMirror: r.NodeMirror, CA: r.CA,
 		EntrypointSHA256: sum, Entrypoint: embedded.Entrypoint, Arch: runtime.GOARCH, CacheDir: r.CacheDir, StateDir: r.StateDir,
 		TTLDays: r.BaseTTL, KeepPin: r.KeepBase, NoPull: r.NoPull, Demands: demands,

@@ -233,7 +233,7 @@ func TestArchive(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = errors.Join(writeRecord(w.req.sumFile(n), sumRecord{n.File(), sumOfBytes("node"), "x", time.Now()}),
+			err = errors.Join(writeRecord(w.req.sumFile(n), sumRecord{File: n.File(), SHA256: sumOfBytes("node"), Site: "x", Seen: time.Now()}),
 				os.WriteFile(filepath.Join(w.req.CacheDir, "node", strings.TrimSuffix(n.File(), ".tar.xz")+"-"+sumOfBytes("node")[:12]+".tar.xz"), []byte("node"), 0o600))
 			if err != nil {
 				t.Fatal(err)

@@ -45,6 +45,10 @@ type Request struct {
 	// NodeVersion is "" for image.DefaultNode. NodeMirror is the download
 	// site; "" is DefaultNodeSite.
 	NodeVersion, NodeMirror string
+	// Keyring is the digest of the keyring that has to have the key with which a list
+	// of checksums is signed, and Verify checks that; "" asks for no signature.
+	Keyring digest.Digest
+	Verify  func(ctx context.Context, list, signature []byte) (signer string, err error)
 	// CA is the user's own, or nil.
 	CA image.CA
 	// Harnesses are the set of the sandbox's image, nil for image.DefaultHarnesses.

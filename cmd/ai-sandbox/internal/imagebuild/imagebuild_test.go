@@ -170,6 +170,7 @@ type site struct {
 	*httptest.Server
 	tarball []byte
 	sums    string // "" is the right list
+	signer  string // of the list; "" is nobody
 	status  int
 	asked   int
 }
@@ -183,14 +184,19 @@ func newSite(t testing.TB) *site {
 			w.WriteHeader(s.status)
 			return
 		}
+		sums := s.sums
+		if sums == "" {
+			h := sha256.Sum256(s.tarball)
+			sums = strings.Repeat("0", 64) + "  node.pkg\n" + hex.EncodeToString(h[:]) + "  " + name + "\n"
+		}
 		switch r.URL.Path {
 		case "/dist/v" + nodeVersion + "/SHASUMS256.txt":
-			sums := s.sums
-			if sums == "" {
-				h := sha256.Sum256(s.tarball)
-				sums = strings.Repeat("0", 64) + "  node.pkg\n" + hex.EncodeToString(h[:]) + "  " + name + "\n"
-			}
 			w.Write([]byte(sums))
+		case "/dist/v" + nodeVersion + "/SHASUMS256.txt.sig":
+			if s.signer == "" {
+				w.WriteHeader(http.StatusNotFound)
+			}
+			w.Write([]byte(s.signer + " signs " + sums))
 		case "/dist/v" + nodeVersion + "/" + name:
 			w.Write(s.tarball)
 		default:

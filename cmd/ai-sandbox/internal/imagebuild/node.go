@@ -41,12 +41,27 @@ const (
 )
 
 // learnSum asks the site for the checksum of a release that the recipe has none
-// for, and remembers it: it is trusted at first use, and never replaced.
+// for, and remembers it: it is trusted at first use, and never replaced. Where there is
+// a keyring, one of its keys has to have signed it.
 func (r Request) learnSum(ctx context.Context, n image.Node) error {
+	known, err := r.readSum(n)
+	if err != nil {
+		return err
+	}
 	var list bytes.Buffer
 	site, err := r.get(ctx, n.Dir()+"/SHASUMS256.txt", maxSums, &list, nil)
 	if err != nil {
 		return err
+	}
+	signer := ""
+	if r.Keyring != "" {
+		var signature bytes.Buffer
+		if _, err := r.get(ctx, n.Dir()+"/SHASUMS256.txt.sig", maxSums, &signature, nil); err != nil {
+			return err
+		}
+		if signer, err = r.Verify(ctx, list.Bytes(), signature.Bytes()); err != nil {
+			return fmt.Errorf("check the signature of the list of checksums at %s for node %s: %w", site, n.Version, err)
+		}
 	}
 	sum := ""
 	lines := bufio.NewScanner(&list)
@@ -58,7 +73,11 @@ func (r Request) learnSum(ctx context.Context, n image.Node) error {
 	if digest.NewDigestFromEncoded(digest.SHA256, sum).Validate() != nil {
 		return fmt.Errorf("the list of checksums at %s has none for %s", site, n.File())
 	}
-	return writeRecord(r.sumFile(n), sumRecord{File: n.File(), SHA256: sum, Site: site, Seen: time.Now().UTC()})
+	if known.SHA256 != "" && known.SHA256 != sum {
+		return fmt.Errorf("%s has the checksum %s for %s now, and %s said %s on %s: remove %s to trust what is signed today",
+			site, sum, n.File(), known.Site, known.SHA256, known.Seen.Format(time.DateOnly), r.sumFile(n))
+	}
+	return writeRecord(r.sumFile(n), sumRecord{File: n.File(), SHA256: sum, Site: site, Seen: time.Now().UTC(), Signer: signer, Keyring: r.Keyring})
 }
 
 // placeTarball puts the tarball at dst, fetching it if it is not cached. What is

@@ -60,6 +60,10 @@ type sumRecord struct {
 	SHA256 string    `json:"sha256"`
 	Site   string    `json:"site"`
 	Seen   time.Time `json:"seen"`
+	// Signer is the fingerprint of the key that signed the list it stands in, and
+	// Keyring what that was looked for in; both "" where nobody asked for a signature.
+	Signer  string        `json:"signer,omitempty"`
+	Keyring digest.Digest `json:"keyring,omitempty"`
 }
 
 // An imageRecord says that this program built the image for the recipe.
@@ -160,17 +164,26 @@ func (r Request) sumFile(n image.Node) string {
 	return filepath.Join(r.CacheDir, "node", n.File()+".json")
 }
 
-// recordedSum is the remembered checksum of a tarball, or "".
+// recordedSum is the remembered checksum of a tarball, or "". One that was not signed
+// with a key of the keyring that the user now names is not known.
 func (r Request) recordedSum(n image.Node) (string, error) {
+	rec, err := r.readSum(n)
+	if err != nil || rec.Keyring != r.Keyring && r.Keyring != "" {
+		return "", err
+	}
+	return rec.SHA256, nil
+}
+
+func (r Request) readSum(n image.Node) (sumRecord, error) {
 	var rec sumRecord
 	path := r.sumFile(n)
 	if ok, err := readRecord(path, &rec); err != nil || !ok {
-		return "", err
+		return sumRecord{}, err
 	}
 	if d := digest.NewDigestFromEncoded(digest.SHA256, rec.SHA256); d.Validate() != nil || rec.File != n.File() {
-		return "", damaged(path)
+		return sumRecord{}, damaged(path)
 	}
-	return rec.SHA256, nil
+	return rec, nil
 }
 
 func (r Request) imageFile(b image.Built, ext string) (string, error) {
