@@ -13,6 +13,7 @@ import (
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
 	"ai-sandbox/cmd/ai-sandbox/internal/backend/podman"
 	"ai-sandbox/cmd/ai-sandbox/internal/cli"
+	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
 	"ai-sandbox/cmd/ai-sandbox/internal/session"
 	"ai-sandbox/policy"
 )
@@ -40,13 +41,16 @@ func (e *engine) clean(ctx context.Context, r cli.CleanRequest) error {
 	}
 	runtimes := []backend.Backend{jail(r.Machine, "")}
 	unseen := r.NoPodman
+	var items []session.CleanItem
 	if r.Runtime != policy.RuntimeLocal && unseen == nil {
 		var c *podman.Client
 		if c, unseen = connect(ctx, r.Machine); unseen == nil {
 			runtimes = append(runtimes, c)
+			if items, err = builds(ctx, r.Machine, c); err != nil {
+				return err
+			}
 		}
 	}
-	var items []session.CleanItem
 	for _, be := range runtimes {
 		list, err := m.Cleanable(ctx, be, session.CleanRequest{All: r.All, Homes: r.Homes})
 		if err != nil {
@@ -111,4 +115,17 @@ func (e *engine) clean(ctx context.Context, r cli.CleanRequest) error {
 		fmt.Fprintf(r.Out, "removed %d\n", removed)
 	}
 	return errors.Join(errs...)
+}
+
+// builds are what failed builds and killed builders have left.
+func builds(ctx context.Context, mc cli.Machine, c *podman.Client) ([]session.CleanItem, error) {
+	req := imagebuild.Request{CacheDir: mc.Facts.Dirs.Cache}
+	names, err := req.Leftovers(ctx, c)
+	var out []session.CleanItem
+	for _, name := range names {
+		out = append(out, session.Removal("build "+name, "it did not come to its end", func(ctx context.Context) error {
+			return req.RemoveLeftover(ctx, c, name)
+		}))
+	}
+	return out, err
 }

@@ -121,7 +121,7 @@ type Builder interface {
 	// name, and that nothing is built on.
 	Unnamed(ctx context.Context) ([]string, error)
 	// RemoveUnnamed removes that, of the builds with the mark.
-	RemoveUnnamed(ctx context.Context, mark string) (removed int, err error)
+	RemoveUnnamed(ctx context.Context, mark string) error
 	// ReadImageFile reads a file of an image, running nothing of it.
 	ReadImageFile(ctx context.Context, id, path string) ([]byte, error)
 	// RunScript runs a shell script in a container of an image, on the network
@@ -288,7 +288,7 @@ func (r Request) ensure(ctx context.Context, b Builder, o Options, img *Image) (
 	if ctx.Err() != nil {
 		return fmt.Errorf("build %s: %w", img.Ref, context.Cause(ctx))
 	}
-	dir := filepath.Join(r.CacheDir, "build")
+	dir := r.buildDir()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("build %s: %w", img.Ref, err)
 	}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -49,9 +48,8 @@ type fakeBuilder struct {
 	onBuild  func(context.Context, Build) error
 	onTag    func(context.Context) error
 	// ended and removed are the marks of builds; unnamed is what there is to remove.
-	ended, removed []string
-	unnamed        map[string]int
-	endErr         error
+	ended, removed, unnamed []string
+	endErr                  error
 }
 
 func (f *fakeBuilder) BuildImage(ctx context.Context, b Build) (string, error) {
@@ -155,14 +153,13 @@ func (f *fakeBuilder) EndBuild(_ context.Context, b Build, _ time.Time) error {
 }
 
 func (f *fakeBuilder) Unnamed(context.Context) ([]string, error) {
-	return slices.Sorted(maps.Keys(f.unnamed)), nil
+	return f.unnamed, nil
 }
 
-func (f *fakeBuilder) RemoveUnnamed(_ context.Context, mark string) (int, error) {
-	n := f.unnamed[mark]
-	delete(f.unnamed, mark)
+func (f *fakeBuilder) RemoveUnnamed(_ context.Context, mark string) error {
+	f.unnamed = slices.DeleteFunc(f.unnamed, func(m string) bool { return m == mark })
 	f.removed = append(f.removed, mark)
-	return n, nil
+	return nil
 }
 
 // A site is a download site for Node.

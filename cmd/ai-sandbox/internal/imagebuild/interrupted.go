@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -40,27 +41,23 @@ func abandon(ctx context.Context, b Builder, o Options, img *Image, todo Build, 
 	if err := endBuild(ctx, b, todo, begun); err != nil {
 		return fmt.Errorf("end the build of %s: %w; ai-sandbox clean removes what it leaves", img.Ref, err)
 	}
-	if _, err := b.RemoveUnnamed(ctx, todo.Mark); err != nil {
+	if err := b.RemoveUnnamed(ctx, todo.Mark); err != nil {
 		return fmt.Errorf("remove what was built of %s: %w; ai-sandbox clean tries again", img.Ref, err)
 	}
 	o.Say("nothing of %s was built: what had been begun is removed", img.Ref)
 	return nil
 }
 
-// Clean removes what failed and killed builds have left, but for those that somebody
-// tries again just now. It returns how many images that was.
-func (r Request) Clean(ctx context.Context, b Builder) (removed int, err error) {
+// Leftovers are the names of builds that failed or whose builder was killed, and that
+// have left something; without those that somebody tries again just now.
+func (r Request) Leftovers(ctx context.Context, b Builder) ([]string, error) {
 	marks, err := b.Unnamed(ctx)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	dir := filepath.Join(r.CacheDir, "build")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return 0, fmt.Errorf("clean up after builds: %w", err)
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return 0, fmt.Errorf("clean up after builds: %w", err)
+	entries, err := os.ReadDir(r.buildDir())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("look for leftovers of builds: %w", err)
 	}
 	names := map[string]bool{}
 	for _, e := range entries {
@@ -70,34 +67,51 @@ func (r Request) Clean(ctx context.Context, b Builder) (removed int, err error) 
 	}
 	for _, mark := range marks {
 		// What another cache has built has its lock there.
-		if name, ok := strings.CutSuffix(mark, r.markEnd()); ok && filepath.IsLocal(name) {
+		if name, ok := strings.CutSuffix(mark, r.markEnd()); ok && name == filepath.Base(name) && filepath.IsLocal(name) {
 			names[name] = true
 		}
 	}
-	var errs []error
+	var out []string
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		n, err := r.cleanBuild(ctx, b, dir, name)
-		removed += n
-		errs = append(errs, err)
+		unlock, ok, err := r.tryBuild(name)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			unlock()
+			out = append(out, name)
+		}
 	}
-	return removed, errors.Join(errs...)
+	return out, nil
 }
 
-func (r Request) cleanBuild(ctx context.Context, b Builder, dir, name string) (removed int, err error) {
-	unlock, ok, err := tryLock(filepath.Join(dir, name+".lock"))
+// RemoveLeftover ends what podman still does for such a build, and removes what is left
+// of it.
+func (r Request) RemoveLeftover(ctx context.Context, b Builder, name string) error {
+	unlock, ok, err := r.tryBuild(name)
 	if err != nil || !ok {
-		return 0, err
+		return err // somebody tries it again by now
 	}
 	defer unlock()
 	mark := r.mark(name)
-	scratch := filepath.Join(dir, name)
+	scratch := filepath.Join(r.buildDir(), name)
 	if info, err := os.Lstat(scratch); err == nil {
 		if err := endBuild(ctx, b, Build{Mark: mark}, info.ModTime()); err != nil {
-			return 0, err
+			return err
 		}
 		if err := os.RemoveAll(scratch); err != nil {
-			return 0, fmt.Errorf("clean up after builds: %w", err)
+			return fmt.Errorf("remove leftovers of builds: %w", err)
 		}
 	}
 	return b.RemoveUnnamed(ctx, mark)
+}
+
+func (r Request) buildDir() string { return filepath.Join(r.CacheDir, "build") }
+
+// tryBuild takes the lock of a build's name; ok is false where somebody builds it.
+func (r Request) tryBuild(name string) (unlock func(), ok bool, err error) {
+	if err := os.MkdirAll(r.buildDir(), 0o700); err != nil {
+		return nil, false, fmt.Errorf("look for leftovers of builds: %w", err)
+	}
+	return tryLock(filepath.Join(r.buildDir(), name+".lock"))
 }

@@ -75,8 +75,8 @@ func TestInterruptedLate(t *testing.T) {
 	}
 }
 
-// The next builder ends what a killed one has left with podman; and so does Clean, but
-// for what somebody works on.
+// The next builder ends what a killed one has left with podman; and so does who cleans
+// up, but for what somebody works on.
 func TestKilledBuilder(t *testing.T) {
 	w := newWorld(t)
 	p := w.ensure(t)
@@ -107,14 +107,28 @@ func TestKilledBuilder(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	failed := w.req.mark("gate-of-a-build-that-failed")
-	w.builder.ended, w.builder.unnamed = nil, map[string]int{gate: 2, sandbox: 3, failed: 4, "of-another-cache": 5, "../" + gate: 6}
-	n, err := w.req.Clean(t.Context(), w.builder)
-	if err != nil || n != 6 || !slices.Equal(w.builder.ended, []string{gate}) || len(w.builder.unnamed) != 3 {
-		t.Errorf("removed %d: %v; ended %q, and left %v", n, err, w.builder.ended, w.builder.unnamed)
+	w.builder.ended, w.builder.unnamed = nil, []string{sandbox, failed, "of-another-cache", "../" + gate}
+	clean := func(want ...string) {
+		t.Helper()
+		names, err := w.req.Leftovers(t.Context(), w.builder)
+		if err != nil || !slices.Equal(names, want) {
+			t.Errorf("leftovers %q, %v", names, err)
+		}
+		// What has a builder again by now stays.
+		for _, name := range append(names, string(p.Sandbox.Kind)+"-"+p.Sandbox.Tag) {
+			if err := w.req.RemoveLeftover(t.Context(), w.builder, name); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	clean(string(p.Gate.Kind)+"-"+p.Gate.Tag, "gate-of-a-build-that-failed")
+	if !slices.Equal(w.builder.ended, []string{gate}) || !slices.Equal(w.builder.unnamed, []string{sandbox, "of-another-cache", "../" + gate}) {
+		t.Errorf("ended %q, and left %q", w.builder.ended, w.builder.unnamed)
 	}
 	unlock()
-	if n, err := w.req.Clean(t.Context(), w.builder); n != 3 || err != nil {
-		t.Errorf("removed %d: %v", n, err)
+	clean(string(p.Sandbox.Kind) + "-" + p.Sandbox.Tag)
+	if !slices.Equal(w.builder.unnamed, []string{"of-another-cache", "../" + gate}) {
+		t.Errorf("left %q", w.builder.unnamed)
 	}
 	if left := files(t, dir); len(left) > 0 {
 		t.Errorf("left %q", left)

@@ -28,6 +28,11 @@ type CleanItem struct {
 	do func(context.Context) error
 }
 
+// Removal is an item of somebody else's, which do removes.
+func Removal(what, why string, do func(context.Context) error) CleanItem {
+	return CleanItem{What: what, Why: why, do: do}
+}
+
 // Stays tells whether the item is only named.
 func (i CleanItem) Stays() bool { return i.do == nil }
 

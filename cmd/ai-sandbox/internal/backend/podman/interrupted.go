@@ -132,13 +132,13 @@ func (c *Client) Unnamed(ctx context.Context) ([]string, error) {
 }
 
 // RemoveUnnamed implements imagebuild.Builder.
-func (c *Client) RemoveUnnamed(ctx context.Context, mark string) (removed int, err error) {
+func (c *Client) RemoveUnnamed(ctx context.Context, mark string) error {
 	for {
 		list, err := c.marked(ctx, mark)
 		if err != nil {
-			return removed, err
+			return err
 		}
-		before := removed
+		removed := 0
 		for _, i := range list {
 			if !i.loose || i.used || i.mark != mark {
 				continue
@@ -147,7 +147,7 @@ func (c *Client) RemoveUnnamed(ctx context.Context, mark string) (removed int, e
 			_, errs := images.Remove(conn, []string{i.id}, new(images.RemoveOptions).WithIgnore(true).WithNoPrune(true))
 			done()
 			if ctx.Err() != nil {
-				return removed, context.Cause(ctx)
+				return context.Cause(ctx)
 			}
 			// Another build may have begun to use it.
 			if len(errs) == 0 {
@@ -155,8 +155,8 @@ func (c *Client) RemoveUnnamed(ctx context.Context, mark string) (removed int, e
 			}
 		}
 		// What one of them was built on may be loose now.
-		if removed == before {
-			return removed, nil
+		if removed == 0 {
+			return nil
 		}
 	}
 }
