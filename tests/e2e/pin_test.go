@@ -259,6 +259,14 @@ func TestPin(t *testing.T) {
 	// A check without changes.
 	r = p.Run("update", "--check")
 	has(t, r, 0, "nothing is newer than what is there")
+	// An update does, whatever else says that the pin stays, and tells of it.
+	three := p.push("three")
+	has(t, p.with([]string{"AISB_BASE_AUTO_UPDATE=0"}, "build"), 0)
+	variant("one")
+	r = p.with([]string{"AISB_BASE_AUTO_UPDATE=0", "AISB_BASE_TTL_DAYS=-1"}, "update")
+	has(t, r, 0, "base     "+p.ref+": sha256:", " -> "+three+"\n")
+	variant("three")
+	has(t, p.Run("inspect"), 0, "  today      the same")
 	// What can't be found out is neither yes nor no.
 	has(t, p.with(p.offline(), "update", "--check"), 2, "ask the registry")
 	has(t, p.with(p.offline(), "update"), 1, "ask the registry")

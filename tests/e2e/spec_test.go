@@ -92,7 +92,7 @@ func pick(t *testing.T, text string) string {
 		"resources", // the device list of crun
 		"cgroupsPath", "CgroupPath", "hostname", "Hostname", "HOSTNAME",
 		"rlimits", "Ulimits", // the machine's own
-		"io.buildah.version", "ociVersion",
+		"io.buildah.version", "ociVersion", "aisb.build",
 	}
 	var walk func(v any) any
 	walk = func(v any) any {

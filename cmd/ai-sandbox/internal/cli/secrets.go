@@ -88,7 +88,7 @@ func (a *app) redactor() *policy.Redactor {
 // hide learns the secrets: the variables that --env names, those of env_files,
 // and the harnesses' tokens.
 func (a *app) hide(env []string, files []policy.Secret, tokens bool) {
-	var list []policy.Secret
+	list := proxySecrets(a.env)
 	for _, name := range env {
 		if !strings.Contains(name, "=") {
 			list = append(list, policy.NewSecret(name, a.env[name]))
@@ -196,7 +196,7 @@ func (a *app) settle(p policy.Policy, s setup, files []policy.Secret) error {
 	for _, f := range files {
 		a.values[f.Name()] = f
 	}
-	var secrets []policy.Secret
+	secrets := proxySecrets(a.env)
 	for _, e := range p.Env {
 		if e.Secret {
 			secrets = append(secrets, a.values[e.Name])
