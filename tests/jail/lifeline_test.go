@@ -219,7 +219,6 @@ func TestNothingLeft(t *testing.T) {
 func TestReaping(t *testing.T) {
 	b := newBox(t)
 	settle(t)
-	nothing := t.TempDir() // for PATH: a machine without podman
 	for _, next := range [][]string{{"clean"}, {"clean", "--runtime", "podman"}, {"--net", "none", "--ephemeral-home", "--", "true"}} {
 		before := snapshot(t)
 		l := b.Start(t, "--ephemeral-home", "--allow", b.Host("ok.test"), "--", "sh", "-c", "echo up >up; exec sleep 600")
@@ -234,9 +233,9 @@ func TestReaping(t *testing.T) {
 		}
 		another, unseen := *b, slices.Contains(next, "podman")
 		if unseen {
-			another.Env = append(slices.Clone(b.Env), "PATH="+nothing)
+			another.Env = append(slices.Clone(b.Env), "CONTAINER_HOST=unix:///nowhere") // as good as a machine without podman
 		}
-		if r := another.OK(next...); strings.Contains(r.Err, "podman was not asked what is left there: podman") != unseen {
+		if r := another.OK(next...); strings.Contains(r.Err, "podman was not asked what is left there: ") != unseen {
 			t.Errorf("%q: %s", next, r)
 		}
 		nothingLeft(t, before, 2*time.Second)
