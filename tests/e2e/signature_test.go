@@ -124,4 +124,9 @@ func TestSignatures(t *testing.T) {
 	has(t, p.with(on(repo+":signed"), "--net", "none", "--", "true"), 125, refused+repo+":signed", "invalid policy")
 	h.write("policy.json", demand)
 	has(t, p.with(on(repo+":signed", noNode), "build"), 1, "127.0.0.1:1")
+
+	// What is built on is named by its digest, and podman judges that by itself.
+	h.podman("rmi", "-af")
+	h.write("policy.json", `{"default":[{"type":"reject"}],"transports":{"docker":{"`+repo+`:signed":[{"type":"insecureAcceptAnything"}]}}}`)
+	has(t, p.with(on(repo+":signed"), "build"), 1, refused+"the base")
 }

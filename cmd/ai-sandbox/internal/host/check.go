@@ -111,7 +111,7 @@ func checkPodman(f Facts) []Verdict {
 			"%s points at another podman service, which can't be trusted to enforce anything here; unset %s", f.RemoteEnv, f.RemoteEnv),
 			Fix: "unset " + f.RemoteEnv},
 		runtimeDir(f),
-		{Name: "podman's configuration", Detail: quote(filepath.Join(f.Home, ".config/containers")), Problem: when(len(f.ContainersSteered) > 0,
+		{Name: "containers", Detail: quote(filepath.Join(f.Home, ".config/containers")), Problem: when(len(f.ContainersSteered) > 0,
 			"%s must be outside the project, or a sandboxed command could rewrite what podman obeys; start ai-sandbox elsewhere", strings.Join(f.ContainersSteered, ", "))},
 	}
 	if f.Tools[policy.RuntimePodman] {
