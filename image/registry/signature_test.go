@@ -86,7 +86,6 @@ func (s *signer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	body := s.tags[repo+":"+what]
 	if body == nil {
-		what = what[strings.LastIndexByte(what, '/')+1:]
 		body = s.blobs[digest.Digest(r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:])]
 	}
 	if body == nil {

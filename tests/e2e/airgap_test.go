@@ -5,6 +5,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -22,7 +23,7 @@ func (h *ownHome) left() []string {
 	out := strings.Fields(h.podman("images", "-aq", "--no-trunc"))
 	for _, top := range []string{"cache", "state"} {
 		err := filepath.WalkDir(filepath.Join(h.dir, top), func(path string, d fs.DirEntry, err error) error {
-			if os.IsNotExist(err) {
+			if errors.Is(err, fs.ErrNotExist) {
 				return nil
 			}
 			if err == nil && !d.IsDir() && !strings.HasSuffix(path, ".lock") {
