@@ -139,6 +139,9 @@ func (r Recipe) aptLayer(line func(string, ...any)) {
 		line(`    install -d -o %d -g %d -m 0755 /var/log/aisb; \`, UID, GID)
 	}
 	line("%s", emptyRun)
+	if r.Kind == KindSandbox {
+		line(`    ln -sfn /run/aisb/GUIDE.md /etc/aisb/GUIDE.md; \`) // each session's own
+	}
 	line(`    %s >%s; \`, listDebs, ManifestPath)
 	line("%s", tidy)
 }

@@ -27,6 +27,7 @@ func localMounts(in Input, workdir, home string, limits Limits) []Mount {
 		file("/etc/passwd", users(), "the sandbox's own users"),
 		file("/etc/group", groups(), "the sandbox's own groups"),
 		file("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n", "loopback only"),
+		Mount{Kind: KindSymlink, Source: GuideFile, Target: GuidePath, Why: "the guide"},
 		file("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n", "names from files"),
 	)
 	if in.Net == NetHost {

@@ -407,7 +407,7 @@ const mib = 1 << 20
 const (
 	WhyProject = "project"
 	WhyHome    = "home"
-	WhyControl = "control FIFOs; emptied before the command starts"
+	WhyControl = "control FIFOs, which are gone before the command starts, and the guide"
 	WhyGate    = "the gate's socket"
 	// WhyProtected is a protected path, WhyHeld a directory on the way to one, and
 	// WhyGitDir where a worktree's objects and branches are.

@@ -39,7 +39,7 @@ func TestPublished(t *testing.T) {
 		for _, listen := range []string{"127.0.0.1", "[::1]", "0.0.0.0"} {
 			no := b.Host("no.test")
 			at := drive.FreePort(t)
-			script := "rm -f gate; { " + curl + "https://" + b.Host("ok.test") + "/; " + curl + "https://" + no + "/; ls /run/aisb; } >gate 2>&1; " +
+			script := "rm -f gate; { " + curl + "https://" + b.Host("ok.test") + "/; " + curl + "https://" + no + "/; ls -I GUIDE.md /run/aisb; } >gate 2>&1; " +
 				"exec ./probe serve " + b.Token + " " + listen + ":5173 " + listen + ":5174"
 			l := b.Start(t, "--report", filepath.Join(w.own, b.Token), "--publish", at+":5173", "--publish", ":5173", "--allow", b.Host("ok.test"), "--", "sh", "-c", script)
 			body := l.Answers(t, "http://127.0.0.1:"+at)

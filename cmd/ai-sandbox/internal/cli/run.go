@@ -158,6 +158,8 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 	}
 	if in.Runtime == policy.RuntimeLocal {
 		a.harness(&in, s, h)
+	} else {
+		seed(&in, h, nil)
 	}
 	needs := hostsOf(h, in)
 	if h.Bridge {
@@ -239,8 +241,10 @@ func inImage(h harness.Harness, set []string) error {
 	switch {
 	case h.Name == "", slices.Contains(set, h.Name):
 		return nil
-	case image.HarnessModule(h.Name) == "":
+	case h.Package == "":
 		return fmt.Errorf("podman's image has no %s, and npm has no package of it; use --runtime local with one that is installed on this machine", h.Name)
+	case image.HarnessModule(h.Name) == "":
+		return fmt.Errorf("podman's image can't have %s; use --runtime local with one that is installed on this machine", h.Name)
 	}
 	return fmt.Errorf("podman's image has no %s; use --harness-packages %s (harness_packages in a file), or --runtime local with one that is installed on this machine",
 		h.Name, strings.Join(append(slices.Clone(set), h.Name), ","))
@@ -261,11 +265,16 @@ func (a *app) harness(in *policy.Input, s setup, h harness.Harness) {
 	for _, l := range access.Links {
 		in.Links = append(in.Links, policy.HomeLink{Path: l.Path, To: l.To})
 	}
-	for _, f := range h.Seeds(workdir, access.Links) {
-		in.Seeds = append(in.Seeds, policy.HomeSeed{Path: f.Path, Mode: uint32(f.Mode.Perm()), Content: f.Content})
-	}
+	seed(in, h, access.Links)
 	for _, n := range access.Notes {
 		a.notef("%s", n)
+	}
+}
+
+// seed is what an agent's own home in the sandbox starts with.
+func seed(in *policy.Input, h harness.Harness, links []harness.Link) {
+	for _, f := range h.Seeds(in.Place(), links) {
+		in.Seeds = append(in.Seeds, policy.HomeSeed{Path: f.Path, Mode: uint32(f.Mode.Perm()), Content: f.Content})
 	}
 }
 

@@ -35,7 +35,8 @@ var claude = Harness{
 		"rm", "self-hosted-agent-proxy", "self-hosted-runner", "setup-token", "stop", "sync", "ultrareview",
 		"update", "upgrade",
 	},
-	dir: ".claude", credential: ".claude/.credentials.json", transcripts: claudeTranscripts, obeyed: "memory", seeds: claudeSeeds,
+	guide: ".claude/CLAUDE.md",
+	dir:   ".claude", credential: ".claude/.credentials.json", transcripts: claudeTranscripts, obeyed: "memory", seeds: claudeSeeds,
 	dangers: "settings, hooks, skills, plugins, agents and memories",
 }
 

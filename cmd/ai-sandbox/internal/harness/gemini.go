@@ -12,7 +12,8 @@ var gemini = Harness{
 	Model:   "--model",
 	Verbs:   []string{"extension", "extensions", "gemma", "hook", "hooks", "mcp", "skill", "skills"},
 	// Its login is for its maker's own service, and is not taken along.
-	dir: ".gemini", seeds: geminiSeeds,
+	guide: ".gemini/GEMINI.md",
+	dir:   ".gemini", seeds: geminiSeeds,
 	dangers: "settings, extensions, hooks, skills, MCP servers and policies",
 }
 

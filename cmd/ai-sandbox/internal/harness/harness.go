@@ -62,6 +62,9 @@ type Harness struct {
 	obeyed string
 	// seeds are the files that spare the first run its questions.
 	seeds func(workdir string) []Seed
+	// guide is the file below the home from which the program takes standing
+	// instructions.
+	guide string
 	// dangers says what of dir the program obeys on the host.
 	dangers string
 }

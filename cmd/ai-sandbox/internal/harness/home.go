@@ -147,11 +147,14 @@ type Seed struct {
 // the sandbox's own then. Below a link that leads to the host nothing is seeded:
 // the host's answers are the user's.
 func (h Harness) Seeds(workdir string, links []Link) []Seed {
-	if h.seeds == nil {
-		return nil
+	var all, out []Seed
+	if h.seeds != nil {
+		all = h.seeds(workdir)
 	}
-	var out []Seed
-	for _, s := range h.seeds(workdir) {
+	if h.guide != "" {
+		all = append(all, Seed{Path: h.guide, Mode: 0o600, Content: []byte(guideNote)})
+	}
+	for _, s := range all {
 		host := slices.ContainsFunc(links, func(l Link) bool { return l.To != "" && strings.HasPrefix(s.Path, l.Path+"/") })
 		if !host {
 			out = append(out, s)
@@ -159,6 +162,11 @@ func (h Harness) Seeds(workdir string, links []Link) []Seed {
 	}
 	return out
 }
+
+// guideNote is what each agent is told of the guide, as its user's own instruction.
+const guideNote = "You work in a sandbox. Read `" + policy.GuidePath + "` before you take a refusal for a fault of the\n" +
+	"network, of git or of permissions: it says what can be reached and changed here, what a\n" +
+	"refusal looks like, and whom to ask for more.\n"
 
 // asJSON can't fail: what it is given are maps of strings and truths.
 func asJSON(v any) []byte {

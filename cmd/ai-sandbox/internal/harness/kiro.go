@@ -17,6 +17,7 @@ var kiro = Harness{
 	},
 	// Its login is in .local/share/kiro-cli/data.sqlite3, with every
 	// project's conversations, and it has to write there: it stays out.
+	guide:   ".kiro/steering/sandbox.md",
 	dir:     ".kiro",
 	dangers: "settings, hooks, steering files, agents and MCP servers",
 }

@@ -11,6 +11,7 @@ var opencode = Harness{
 	Session: Session{Resume: []string{"--session", ID}, Last: []string{"--continue"}},
 	Model:   "--model",
 	// Its login is with those of all providers, and stays out.
+	guide:   ".config/opencode/AGENTS.md",
 	dir:     ".config/opencode",
 	dangers: "configuration, commands, plugins, agents and MCP servers",
 }

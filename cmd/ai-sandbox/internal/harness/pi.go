@@ -14,6 +14,7 @@ var pi = Harness{
 	// settings.
 	Session: Session{New: []string{"--session-id", ID}, Resume: []string{"--session", ID}, Last: []string{"--continue"}},
 	Model:   "--model",
+	guide:   ".pi/agent/AGENTS.md",
 	dir:     ".pi", credential: ".pi/agent/auth.json", transcripts: piTranscripts, seeds: piSeeds,
 	dangers: "extensions, skills, MCP servers and the commands that auth.json may name",
 }

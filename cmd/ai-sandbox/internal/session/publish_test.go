@@ -96,7 +96,7 @@ func TestPublishWithoutNetwork(t *testing.T) {
 			return err
 		}
 		defer door.Close()
-		if names, err := os.ReadDir(filepath.Dir(in.Name())); err != nil || len(names) > 0 {
+		if names, err := os.ReadDir(filepath.Dir(in.Name())); err != nil || len(names) != 1 || names[0].Name() != policy.GuideName {
 			t.Errorf("the control directory holds %v, %v", names, err)
 		}
 		if len(s.Publish.Ports) != 1 || s.Publish.Ports[0] != port || len(s.Firewall.Published) != 0 {

@@ -377,7 +377,7 @@ func TestSandbox(t *testing.T) {
 		t.Errorf("a background job: exit %d, %q after %s", r.code, r.out.String(), time.Since(began))
 	}
 	names, err := os.ReadDir(filepath.Join(s.Runtime, h.SandboxID, "control"))
-	if err != nil || len(names) > 0 {
+	if err != nil || len(names) != 1 || names[0].Name() != policy.GuideName {
 		t.Errorf("names left: %v, %v", names, err)
 	}
 

@@ -383,6 +383,10 @@ func (r *run) prepare() error {
 		return err
 	}
 	r.ctl = ctl
+	// Before anything sees the directory; it ends with the session's.
+	if err := os.WriteFile(filepath.Join(ctl.dir, policy.GuideName), []byte(r.req.Policy.Guide()), 0o400); err != nil {
+		return fmt.Errorf("write the guide: %w", err)
+	}
 	r.undo.push("end the lifeline", func(context.Context) error {
 		ctl.Close()
 		return nil

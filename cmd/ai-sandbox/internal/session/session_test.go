@@ -225,7 +225,7 @@ func TestFIFOsAreGoneBeforeTheCommand(t *testing.T) {
 	if _, err := e.run(t, policy.NetNone); err != nil {
 		t.Fatal(err)
 	}
-	if len(left) != 0 {
+	if len(left) != 1 || left[0].Name() != policy.GuideName {
 		t.Errorf("the control directory held %v when the command ran", left)
 	}
 }
