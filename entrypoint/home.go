@@ -9,9 +9,16 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"ai-sandbox/entrypoint/spec"
 )
+
+// homeDir is the sandbox's home.
+const homeDir = "/home/sandbox"
 
 // seedHome makes the links, then the files, and tells of those that are not the
 // host's.
@@ -21,16 +28,21 @@ func seedHome(sp *spec.Spec) ([]spec.HomeNote, error) {
 			return nil, fmt.Errorf("link %s: %w", l.Path, err)
 		}
 	}
-	for _, f := range sp.Seeds {
-		if err := makeSeed(f); err != nil {
-			return nil, fmt.Errorf("make %s: %w", f.Path, err)
-		}
-	}
 	var notes []spec.HomeNote
-	for _, m := range sp.Managed {
-		if n := manage(m); n.State != "" {
+	tell := func(n spec.HomeNote) {
+		if n.State != "" && !slices.Contains(notes, n) {
 			notes = append(notes, n)
 		}
+	}
+	for _, f := range sp.Seeds {
+		n, err := makeSeed(f)
+		if err != nil {
+			return nil, fmt.Errorf("make %s: %w", f.Path, err)
+		}
+		tell(n)
+	}
+	for _, m := range sp.Managed {
+		tell(manage(m))
 	}
 	return notes, nil
 }
@@ -71,17 +83,24 @@ func makeLink(l spec.Link) error {
 	return os.Symlink(l.To, l.Path)
 }
 
-func makeSeed(f spec.Seed) error {
-	if err := os.MkdirAll(filepath.Dir(f.Path), 0o700); err != nil {
-		return err
-	}
-	file, err := os.OpenFile(f.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fs.FileMode(f.Mode)) // O_EXCL follows no link
-	if errors.Is(err, fs.ErrExist) {
-		return nil
+// makeSeed follows no link on the way: what is led elsewhere is told, and not made.
+func makeSeed(f spec.Seed) (spec.HomeNote, error) {
+	dir, at, err := openBeneath("/", filepath.Dir(f.Path)[1:])
+	if errors.Is(err, errPlanted) {
+		return spec.HomeNote{Path: strings.TrimPrefix("/"+at, homeDir+"/"), State: spec.NoteUnread, Reason: err.Error()}, nil
 	}
 	if err != nil {
-		return err
+		return spec.HomeNote{}, err
 	}
+	defer unix.Close(dir)
+	fd, err := unix.Openat(dir, filepath.Base(f.Path), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, f.Mode) // O_EXCL follows no link
+	if errors.Is(err, unix.EEXIST) {
+		return spec.HomeNote{}, nil
+	}
+	if err != nil {
+		return spec.HomeNote{}, err
+	}
+	file := os.NewFile(uintptr(fd), f.Path)
 	_, err = file.Write(f.Content)
-	return errors.Join(err, file.Close())
+	return spec.HomeNote{}, errors.Join(err, file.Close())
 }

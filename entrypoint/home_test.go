@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"ai-sandbox/entrypoint/spec"
@@ -70,4 +71,18 @@ func TestSeedHome(t *testing.T) {
 	write(at("a/b/c"), "changed")
 	seed(nil, files...)
 	read(at("a/b/c"), "changed")
+
+	// A link on the way is told, once for all that is behind it.
+	if err := os.Symlink(host, at("way")); err != nil {
+		t.Fatal(err)
+	}
+	notes, err := seedHome(&spec.Spec{Seeds: []spec.Seed{{Path: at("way/x"), Mode: 0o600}, {Path: at("way/y/z"), Mode: 0o600}}})
+	if err != nil || len(notes) != 1 || notes[0].State != spec.NoteUnread || !strings.HasSuffix(notes[0].Path, "/way") {
+		t.Errorf("%+v, %v", notes, err)
+	}
+	for _, name := range []string{"x", "y"} {
+		if _, err := os.Lstat(filepath.Join(host, name)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a seed went through a link on the way: %v", err)
+		}
+	}
 }

@@ -49,6 +49,14 @@ func (a *app) mounts(in *policy.Input, s setup) error {
 		}
 		in.Mounts, sources = append(in.Mounts, r), append(sources, src)
 	}
+	for _, it := range s.settings["harness_extra"] {
+		r, src, err := a.extra(it, in.Harness, f, written)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("harness_extra %s: %w (from %s)", quote(it.Value), err, it.Origin))
+			continue
+		}
+		in.Mounts, sources = append(in.Mounts, r), append(sources, src)
+	}
 	agents, err := a.agents(in, s, written)
 	if err != nil {
 		errs = append(errs, err)

@@ -159,7 +159,7 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 	if in.Runtime == policy.RuntimeLocal {
 		a.harness(&in, s, h)
 	} else {
-		seed(&in, h, nil)
+		a.login(&in, s, h)
 	}
 	needs := hostsOf(h, in)
 	if h.Bridge {
@@ -253,14 +253,28 @@ func inImage(h harness.Harness, set []string) error {
 // harness adds what an agent gets of the user's home, and what its own home in
 // the jail starts with.
 func (a *app) harness(in *policy.Input, s setup, h harness.Harness) {
-	workdir := in.Place()
-	access := h.Binds(harness.BindInput{
-		Home: s.Facts.Home, Project: in.Facts.Project, Workdir: workdir, WholeHome: s.settings.Bool("bind_harness_home"),
-		Exists: func(path string) (isDir, ok bool) {
-			info, err := os.Lstat(path)
-			return err == nil && info.IsDir(), err == nil && (info.IsDir() || info.Mode().IsRegular())
-		},
+	a.access(in, h, harness.BindInput{
+		Home: s.Facts.Home, Project: in.Facts.Project, Workdir: in.Place(), WholeHome: s.settings.Bool("bind_harness_home"),
+		Login: s.settings.Text("credentials") != "env",
 	})
+}
+
+// login is the same for podman: nothing of the user's home, but for the file with the
+// login where that is asked for.
+func (a *app) login(in *policy.Input, s setup, h harness.Harness) {
+	asked := s.settings.Text("credentials") == "host"
+	a.access(in, h, harness.BindInput{Home: s.Facts.Home, Workdir: in.Place(), Login: asked, Container: true})
+	if asked && len(in.Binds) == 0 && h.Name != "" {
+		a.notef("there is no file with a login of %s in your home; it is not logged in", h.Name)
+	}
+}
+
+func (a *app) access(in *policy.Input, h harness.Harness, from harness.BindInput) {
+	from.Exists = func(path string) (isDir, ok bool) {
+		info, err := os.Lstat(path)
+		return err == nil && info.IsDir(), err == nil && (info.IsDir() || info.Mode().IsRegular())
+	}
+	access := h.Binds(from)
 	in.Binds, in.Loud = access.Binds, access.Loud
 	for _, l := range access.Links {
 		in.Links = append(in.Links, policy.HomeLink{Path: l.Path, To: l.To})

@@ -35,8 +35,9 @@ var claude = Harness{
 		"rm", "self-hosted-agent-proxy", "self-hosted-runner", "setup-token", "stop", "sync", "ultrareview",
 		"update", "upgrade",
 	},
-	guide: ".claude/CLAUDE.md",
-	dir:   ".claude", credential: ".claude/.credentials.json", transcripts: claudeTranscripts, obeyed: "memory", seeds: claudeSeeds,
+	guide:  ".claude/CLAUDE.md",
+	extras: map[Extra]string{Skill: ".claude/skills", Prompt: ".claude/commands", Prompts: ".claude/commands"},
+	dir:    ".claude", credential: ".claude/.credentials.json", transcripts: claudeTranscripts, obeyed: "memory", seeds: claudeSeeds,
 	dangers: "settings, hooks, skills, plugins, agents and memories",
 }
 

@@ -36,8 +36,9 @@ var codex = Harness{
 		"plugin", "queue", "remote-control", "sandbox", "unarchive", "update",
 	},
 	// Its sessions are filed by date, all projects' together, and stay out.
-	guide: ".codex/AGENTS.md",
-	dir:   ".codex", credential: ".codex/auth.json", seeds: codexSeeds,
+	guide:  ".codex/AGENTS.md",
+	extras: map[Extra]string{Skill: ".codex/skills"},
+	dir:    ".codex", credential: ".codex/auth.json", seeds: codexSeeds,
 	dangers: "configuration, hooks, skills, plugins, MCP servers and rules, and, where its background server runs, the socket that commands it",
 }
 

@@ -65,6 +65,8 @@ type Harness struct {
 	// guide is the file below the home from which the program takes standing
 	// instructions.
 	guide string
+	// extras are the directories below the home that it finds a kind of Extra in.
+	extras map[Extra]string
 	// dangers says what of dir the program obeys on the host.
 	dangers string
 }
@@ -121,6 +123,27 @@ func (h Harness) thinkingArgs(level string, args []string) []string {
 		}
 	}
 	return []string{t.Flag, t.Before + word}
+}
+
+// An Extra is what a user can show an agent of his own.
+type Extra string
+
+// The kinds of Extra.
+const (
+	Skill     Extra = "skill"     // a directory with SKILL.md
+	Prompt    Extra = "prompt"    // a file .md
+	Prompts   Extra = "prompts"   // a directory of such files
+	Extension Extra = "extension" // a file .ts or .js, or a directory with package.json or index.ts
+)
+
+// Place is where an Extra is seen, below the home, or "" where the agent has no place
+// for its kind.
+func (h Harness) Place(kind Extra, name string) string {
+	dir := h.extras[kind]
+	if dir == "" || kind == Prompts {
+		return dir
+	}
+	return dir + "/" + name
 }
 
 // Table lists every harness, in the order of the help.

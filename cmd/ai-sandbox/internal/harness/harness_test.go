@@ -258,7 +258,7 @@ var full = machine{
 
 func (m machine) input(project string, whole bool) BindInput {
 	dir, _ := policy.Workdir(project)
-	return BindInput{Home: hostHome, Project: project, Workdir: dir, Exists: m.exists, WholeHome: whole}
+	return BindInput{Home: hostHome, Project: project, Workdir: dir, Exists: m.exists, WholeHome: whole, Login: true}
 }
 
 func text(b *strings.Builder, a Access) {
@@ -387,6 +387,45 @@ func TestLinks(t *testing.T) {
 					t.Errorf("%s: nobody takes the link at ~/%s away", h.Name, l.Path)
 				}
 			}
+		}
+	}
+}
+
+// TestLogin: the login is bound where it is asked for, alone; in a container nothing
+// else of the home ever is.
+func TestLogin(t *testing.T) {
+	for _, h := range Table {
+		for _, asked := range []bool{true, false} {
+			in := full.input("", false)
+			in.Login, in.Container = asked, true
+			got := h.Binds(in)
+			want := asked && h.credential != ""
+			if (len(got.Binds) == 1) != want || want && (got.Binds[0].Source != hostHome+"/"+h.credential || !got.Binds[0].ReadOnly) || len(got.Loud) > 0 {
+				t.Errorf("%s, %t: %+v", h.Name, asked, got)
+			}
+			for _, l := range got.Links { // an earlier run's is taken away
+				if l.Path != h.credential || (l.To != "") != want {
+					t.Errorf("%s, %t: %+v", h.Name, asked, l)
+				}
+			}
+			if (len(got.Links) == 1) != (h.credential != "") {
+				t.Errorf("%s, %t: %+v", h.Name, asked, got.Links)
+			}
+		}
+	}
+}
+
+func TestPlace(t *testing.T) {
+	for _, tc := range []struct {
+		harness string
+		kind    Extra
+		want    string
+	}{
+		{"pi", Skill, ".pi/agent/skills/x"}, {"pi", Extension, ".pi/agent/extensions/x"}, {"pi", Prompts, ".pi/agent/prompts"}, {"claude", Prompt, ".claude/commands/x"},
+		{"codex", Skill, ".codex/skills/x"}, {"codex", Prompt, ""}, {"claude", Extension, ""}, {"kiro", Skill, ""},
+	} {
+		if got := lookup(t, tc.harness).Place(tc.kind, "x"); got != tc.want {
+			t.Errorf("%s, %s: %q", tc.harness, tc.kind, got)
 		}
 	}
 }

@@ -24,6 +24,10 @@ type BindInput struct {
 	Exists func(path string) (isDir, ok bool)
 	// WholeHome is --bind-harness-home.
 	WholeHome bool
+	// Login: the file with the login is bound.
+	Login bool
+	// Container: it is podman's runtime, where the whole directory never was bound.
+	Container bool
 }
 
 // RunDir is where the binds are inside. It is not in the home, which the sandbox
@@ -55,8 +59,9 @@ type Link struct{ Path, To string }
 const OwnSuffix = ".own"
 
 // Binds is what a harness gets of the host's home; what is not there is left
-// out. Without WholeHome that is the file with its login, read-only, and the
-// project's own transcripts, for which it can't be resumed otherwise.
+// out. Without WholeHome that is the file with its login, read-only and where that is
+// asked for, and the project's own transcripts, for which it can't be resumed
+// otherwise.
 //
 // A file that is bound alone stays what it was at the start of the run: a login
 // that the host renews by a rename goes unseen, and one that is renewed inside
@@ -86,7 +91,9 @@ func (h Harness) Binds(in BindInput) Access {
 	}
 
 	whole := in.WholeHome && is(h.dir, true)
-	link(h.dir, "home", whole)
+	if !in.Container {
+		link(h.dir, "home", whole)
+	}
 	if whole {
 		bind(h.dir, "home", false, h.Name+"'s directory in the host's home, all of it")
 		holds := "every project's transcripts are in there"
@@ -102,7 +109,7 @@ func (h Harness) Binds(in BindInput) Access {
 	}
 
 	if h.credential != "" {
-		ok := is(h.credential, false)
+		ok := in.Login && is(h.credential, false)
 		link(h.credential, "login", ok)
 		if ok {
 			bind(h.credential, "login", true, h.Name+"'s login, as it is now")

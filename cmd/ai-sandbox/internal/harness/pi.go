@@ -15,6 +15,7 @@ var pi = Harness{
 	Session: Session{New: []string{"--session-id", ID}, Resume: []string{"--session", ID}, Last: []string{"--continue"}},
 	Model:   "--model",
 	guide:   ".pi/agent/AGENTS.md",
+	extras:  map[Extra]string{Skill: ".pi/agent/skills", Prompt: ".pi/agent/prompts", Prompts: ".pi/agent/prompts", Extension: ".pi/agent/extensions"},
 	dir:     ".pi", credential: ".pi/agent/auth.json", transcripts: piTranscripts, seeds: piSeeds,
 	dangers: "extensions, skills, MCP servers and the commands that auth.json may name",
 }
