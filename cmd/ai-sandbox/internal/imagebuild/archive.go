@@ -135,6 +135,7 @@ func (r Request) archived(in inputs) (archived, error) {
 		if _, err := readRecord(r.sumFile(in.node), a.Sum); err != nil {
 			return a, err
 		}
+		a.Sum.Signer, a.Sum.Keyring = "", ""
 	}
 	if r.NodeVersion == "" && in.node.Version != image.DefaultNode {
 		a.Node = &nodeRecord{}
@@ -212,6 +213,9 @@ func (r Request) inputsOf(a archived, now time.Time) (inputs, error) {
 			return in, fmt.Errorf("it has no checksum of node %s, which is the one here: set node_version as where it was made", in.node.Version)
 		}
 		in.node.SHA256 = a.Sum.SHA256
+		if err := r.checkSum(in.node); err != nil {
+			return in, err
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.Locks)) {
 		if !slices.Contains(r.harnesses(), name) {
@@ -229,6 +233,24 @@ func (r Request) inputsOf(a archived, now time.Time) (inputs, error) {
 		in = in.with(name, lock)
 	}
 	return in, nil
+}
+
+// checkSum compares the checksum of an archive with what is remembered of the same Node.
+// An archive carries no signature of it, so that where a keyring asks for one it has to
+// be remembered.
+func (r Request) checkSum(n image.Node) error {
+	rec, err := r.readSum(n)
+	if err != nil {
+		return err
+	}
+	if rec.SHA256 != "" && rec.SHA256 != n.SHA256 {
+		return fmt.Errorf("the checksum of node %s is another one here than in the archive: find out which is right; that of here is in %s", n.Version, r.sumFile(n))
+	}
+	known, err := r.recordedSum(n)
+	if err == nil && known == "" && r.Keyring != "" {
+		return fmt.Errorf("node_keyring asks for a signature of the checksum of node %s, and an archive carries none: build once where Node's site answers (ai-sandbox build), or unset node_keyring", n.Version)
+	}
+	return err
 }
 
 func (a archived) dates() []time.Time {
@@ -262,9 +284,6 @@ func (r Request) newer(here, there inputs) error {
 	}
 	if r.NodeVersion == "" && image.Older(there.node.Version, here.node.Version) {
 		return fmt.Errorf("node is at %s here, and at %s in the archive: %s%s", here.node.Version, there.node.Version, keep, r.nodeFile())
-	}
-	if here.node.Version == there.node.Version && here.node.SHA256 != "" && here.node.SHA256 != there.node.SHA256 {
-		return fmt.Errorf("the checksum of node %s is another one here than in the archive: find out which is right; that of here is in %s", here.node.Version, r.sumFile(here.node))
 	}
 	for _, name := range r.harnesses() {
 		if is, was := here.version(name), there.version(name); image.Older(was, is) {
@@ -385,6 +404,9 @@ func (r Request) look(ctx context.Context, from io.ReaderAt, size int64, decompr
 	}
 	if err := decodeRecord(data, &l.rec); err != nil {
 		return l, fmt.Errorf("its records make no sense: %w", err)
+	}
+	if l.rec.Sum != nil {
+		l.rec.Sum.Signer, l.rec.Sum.Keyring = "", "" // nobody here has seen that
 	}
 	in, err := r.inputsOf(l.rec, time.Now())
 	if err != nil {
@@ -526,6 +548,10 @@ func (r Request) adopt(ctx context.Context, b Archiver, o Options, l looked, img
 // remember writes the records of an archive that are not here yet, the pin last.
 func (r Request) remember(here inputs, l looked, undo *[]func() error) error {
 	in := l.plan.in
+	known, err := r.readSum(in.node) // if there is one, it is the same
+	if err != nil {
+		return err
+	}
 	type record struct {
 		path string
 		v    any
@@ -536,7 +562,7 @@ func (r Request) remember(here inputs, l looked, undo *[]func() error) error {
 		records = append(records, record{r.lockFile(name), l, here.version(name) != in.version(name)})
 	}
 	records = append(records, []record{
-		{r.sumFile(in.node), l.rec.Sum, l.rec.Sum != nil && here.node != in.node},
+		{r.sumFile(in.node), l.rec.Sum, l.rec.Sum != nil && known.SHA256 == ""},
 		{r.nodeFile(), l.rec.Node, l.rec.Node != nil && here.node.Version != in.node.Version},
 		{r.baseFile(in.base, ".packages.json"), l.rec.Packages, l.rec.Packages != nil},
 		{r.baseFile(in.base, ".json"), in.pin, in.base.Digest == "" || in.pin.Checked != ""},

@@ -580,3 +580,58 @@ func newerLock(t *testing.T) *image.Lock {
 	}
 	return l
 }
+
+// A checksum of Node is not signed because an archive says so.
+func TestArchiveKeyring(t *testing.T) {
+	_, _, data := saved(t, nil)
+	claim := func(key string) []byte {
+		return rerecord(t, data, func(a *archived) { a.Sum.Signer, a.Sum.Keyring = "fingerprint of "+key, digest.FromString(key) })
+	}
+	w, s := target(t)
+	w.req.NodeVersion = nodeVersion
+	w.asks("ann")
+	for what, data := range map[string][]byte{"no signature": data, "a claim": claim("ann")} {
+		if _, err := w.load(t, s, data); err == nil || !strings.Contains(err.Error(), "an archive carries none") {
+			t.Errorf("%s: %v", what, err)
+		}
+		w.same(t, s, nil, 0)
+	}
+	// Without a keyring it is taken, and the claim is not remembered.
+	w.req.Keyring = ""
+	if _, err := w.load(t, s, claim("ann")); err != nil {
+		t.Fatal(err)
+	}
+	n, err := w.req.node(nodeVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rec, err := w.req.readSum(n); err != nil || rec.SHA256 == "" || rec.Signer != "" || rec.Keyring != "" {
+		t.Errorf("%+v, %v", rec, err)
+	}
+	// What was checked here stays as it was remembered.
+	w, s = target(t)
+	w.req.NodeVersion = nodeVersion
+	w.asks("ann")
+	checked := sumRecord{n.File(), n.SHA256, "x", time.Now().UTC(), "fingerprint of ann", w.req.Keyring}
+	if err := writeRecord(w.req.sumFile(n), checked); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.load(t, s, data); err != nil {
+		t.Error(err)
+	}
+	if rec, err := w.req.readSum(n); err != nil || rec.Keyring != w.req.Keyring {
+		t.Errorf("%+v, %v", rec, err)
+	}
+	// Another checksum than that of here is no archive of ours.
+	w, s = target(t)
+	w.req.NodeVersion = nodeVersion
+	checked.SHA256 = sumOfBytes("another")
+	if err := writeRecord(w.req.sumFile(n), checked); err != nil {
+		t.Fatal(err)
+	}
+	before := w.files(t)
+	if _, err := w.load(t, s, data); err == nil || !strings.Contains(err.Error(), "find out which is right") {
+		t.Errorf("%v", err)
+	}
+	w.same(t, s, before, 0)
+}
