@@ -42,6 +42,12 @@ bin/ai-sandbox: embed
 install: build ## install the one file: make install PREFIX=DIR (default ~/.local)
 	install -D -m 755 bin/ai-sandbox '$(DESTDIR)$(PREFIX)/bin/ai-sandbox'
 
+.PHONY: man
+man: build ## write the man pages into bin/man
+	mkdir -p bin/man
+	bin/ai-sandbox manual >bin/man/ai-sandbox.1
+	for verb in $$(bin/ai-sandbox completion bash -- help '' | cut -f1); do bin/ai-sandbox manual "$$verb" >bin/man/ai-sandbox-$$verb.1; done
+
 .PHONY: demo
 demo: ## install what is missing (asking first), build, and watch a gated session
 	tests/demo

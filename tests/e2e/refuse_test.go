@@ -164,7 +164,12 @@ func TestHelpersOfTheProject(t *testing.T) {
 	stopService(t)
 	defer stopService(t) // the next test's is not of this environment
 	b.OK(b.Gated("true")...)
-	b.OK("doctor")
+	r := b.OK("doctor")
+	for _, name := range []string{"podman service", "newuidmap", "base image", "disk", "disk of images", "clock", "AppArmor", "SELinux", "sandbox", "nftables", "bind mount", "loopback"} {
+		if !regexp.MustCompile(`(?m)^ok +` + name + ` `).MatchString(r.Out) {
+			t.Errorf("no %s: %s", name, r)
+		}
+	}
 	if len(find(t, "podman", "system service")) == 0 {
 		t.Error("no service was started, so its helpers were not looked for")
 	}

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -124,9 +125,16 @@ func newStage(t testing.TB) *stage {
 			s.called = append(s.called, "down "+name)
 			return nil
 		},
-		GateList: func(context.Context, Machine) error { s.called = append(s.called, "ls"); return nil },
+		GateList: func(context.Context, Machine) ([]GateState, error) {
+			s.called = append(s.called, "ls")
+			return []GateState{{Name: "work", State: "up", Port: 20001, Allow: []string{"a.example.com"}, AllowPrivate: []string{"b.test:81"}}}, nil
+		},
+		GateNames: func(Machine) ([]string, error) { return []string{"work", "wide"}, nil },
 		Doctor: func(context.Context, Machine, ImageRequest) []host.Verdict {
 			return []host.Verdict{{Name: "podman service", Detail: "answers"}}
+		},
+		Trial: func(_ context.Context, r RunRequest, dir string) []host.Verdict {
+			return []host.Verdict{{Name: "sandbox", Detail: fmt.Sprint("in ", r.Policy.Project == dir, r.Policy.Home.Ephemeral)}}
 		},
 	}
 	t.Chdir(s.project)
@@ -295,7 +303,7 @@ func TestMessages(t *testing.T) {
 		{[]string{"--print-policy", "--allow", "a.example.com", "pi", "--net", "none"}, 0,
 			"ai-sandbox: warning: --net comes after pi, so pi gets it; put it first if it is meant for ai-sandbox\n"},
 		{[]string{"build", "x"}, 2, "ai-sandbox: error: build takes no argument x; drop it\n"},
-		{[]string{"help", "x"}, 2, "ai-sandbox: error: x is not a verb; choose from allow, build, clean, config, deny, doctor, down, exec, explain, gate, help, image, images, inspect, log, logs, ls, policy, rm, stop, trust, up, update, version, wait\n"},
+		{[]string{"help", "x"}, 2, "ai-sandbox: error: x is not a verb; choose from allow, build, clean, completion, config, deny, doctor, down, exec, explain, gate, help, image, images, inspect, log, logs, ls, manual, policy, rm, stop, trust, up, update, version, wait\n"},
 	} {
 		code := s.do(tc.args...)
 		if code != tc.code || tc.want != "" && s.err.String() != tc.want || code == 0 && tc.want != s.err.String() {
@@ -414,6 +422,53 @@ func TestPreflight(t *testing.T) {
 	}
 	if code := s.do("doctor"); code != 1 || !strings.Contains(s.out.String(), "FAIL service") || !strings.Contains(s.out.String(), "  fix:             unset CONTAINER_HOST") {
 		t.Errorf("doctor: exit %d\n%s", code, s.out.String())
+	}
+	var d struct {
+		OK     bool
+		Checks []check
+	}
+	if code := s.do("doctor", "--json"); code != 1 || json.Unmarshal(s.out.Bytes(), &d) != nil || d.OK ||
+		!slices.Contains(d.Checks, check{Name: "service", Needed: true, Problem: "CONTAINER_HOST points at another podman service, which can't be trusted to enforce anything here; unset CONTAINER_HOST", Fix: "unset CONTAINER_HOST"}) {
+		t.Errorf("doctor --json: exit %d\n%s", code, s.out.String())
+	}
+}
+
+// What the doctor tries has a project of its own, and none of the user's settings but
+// those about the runtime and the images.
+func TestDoctorTries(t *testing.T) {
+	s := newStage(t)
+	s.write(s.config, "base = docker.io/library/debian:bookworm\npublish = 80\nmount = ~/nowhere\nenv = NOT_SET\nallow = a.example.com\n")
+	var tried *RunRequest
+	s.engine.Trial = func(_ context.Context, r RunRequest, dir string) []host.Verdict {
+		tried = &r
+		if r.Policy.Project != dir || r.Facts.Project.Path != dir {
+			t.Errorf("in %s, not %s", r.Policy.Project, dir)
+		}
+		return []host.Verdict{{Name: "sandbox", Problem: "planted", Fix: "ai-sandbox build"}}
+	}
+	a := newApp(context.Background(), nil, s.env, Streams{Out: &s.out, Err: &s.err}, s.engine)
+	a.cwd = s.project
+	user, err1 := config.ReadFile(s.config)
+	settings, err2 := config.Layers{User: user}.Settle()
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	machine := host.Facts{SearchPath: []string{"/elsewhere"}, Podman: host.Tool{Path: "/elsewhere/podman"}, Tools: map[string]bool{policy.RuntimePodman: true}}
+	got := a.tryRun(settings, machine)
+	if len(got) != 1 || got[0].Problem != "planted" || tried == nil {
+		t.Fatalf("%+v", got)
+	}
+	p := tried.Policy
+	// No program is looked for from there: in another project it would be one of the
+	// first's.
+	if !slices.Equal(tried.Facts.SearchPath, machine.SearchPath) || tried.Facts.Podman != machine.Podman {
+		t.Errorf("programs %v, %+v", tried.Facts.SearchPath, tried.Facts.Podman)
+	}
+	if len(p.Publish)+len(p.Net.Allow) > 0 || !p.Home.Ephemeral || p.Image.BaseRef != "docker.io/library/debian:bookworm" || !tried.Image.KeepBase || s.err.Len() > 0 {
+		t.Errorf("%+v: %s", p, s.err.String())
+	}
+	if _, err := os.Stat(p.Project); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the project stays: %v", err)
 	}
 }
 

@@ -1,58 +1,176 @@
-// The verb doctor: the preflight of a run, all of it, good and bad.
+// The verb doctor: the preflight of a run, all of it, good and bad, and what else has
+// made one fail; at last, a sandbox is started and looked at from inside.
 
 package cli
 
 import (
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"slices"
 	"strings"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
+	"ai-sandbox/policy"
 )
 
 var doctorVerb = &verb{
 	name:     "doctor",
 	about:    "Check that this machine can run a sandbox, and say how to mend it.",
-	examples: []string{"ai-sandbox doctor"},
+	flags:    []ownFlag{{name: "json", usage: "print JSON; docs/operations.md has its schema"}},
+	examples: []string{"ai-sandbox doctor", "ai-sandbox doctor --runtime local --json"},
 	use:      config.UseDoctor,
 	exit:     [][2]string{{"0", "everything that is needed is there"}, {"1", "something that is needed is not"}, {"2", "the command line makes no sense"}},
-	action: func(a *app, _ Invocation, flagLayer []config.Item) error {
-		in := a.input(a.cwd)
-		in.AnyDir, in.ConfigFile = true, a.userFile()
-		facts, err := host.Probe(in)
+	action: func(a *app, inv Invocation, flagLayer []config.Item) error {
+		verdicts, err := a.examine(flagLayer)
 		if err != nil {
 			return err
 		}
-		settings, err := a.settings(facts, flagLayer, true)
-		file := host.Verdict{Name: "project's file", Detail: "none, or a run may obey it"}
-		var not *untrusted
-		if errors.As(err, &not) {
-			file.Problem, file.Fix = not.Error()+"; "+not.Hint(), not.command()
-			settings, err = a.settings(facts, flagLayer, false)
+		if slices.Contains(inv.Own, "json") {
+			err = printJSON(a.Out, diagnosis(verdicts))
+		} else {
+			err = writeText(a.Out, doctorText(verdicts))
 		}
 		if err != nil {
 			return err
 		}
-		runtime := settings.Text("runtime")
-		if cache := a.path(settings, "cache_dir", facts.Home); cache != "" {
-			facts.Dirs.Cache = host.Resolve(cache)
-		}
-		images, err := imageRequest(settings, facts)
-		if err != nil {
-			return err
-		}
-		facts = host.ProbeTools(facts, "")
-		verdicts := append(host.Doctor(facts, runtime), file)
-		if len(host.Problems(verdicts)) == 0 {
-			verdicts = append(verdicts, a.engine.Doctor(a.ctx, Machine{Facts: facts, Environ: a.env, Runtime: runtime, Std: a.std, Out: a.Out, Err: a.Err, Hide: a.text, HideIn: a.kept}, images)...)
-		}
-		fmt.Fprint(a.Out, doctorText(verdicts))
 		if n := len(host.Problems(verdicts)); n > 0 {
 			return &exitError{code: exitVerbFailed, err: fmt.Errorf("%d of %d checks failed; a run would be refused", n, len(verdicts))}
 		}
 		return nil
 	},
+}
+
+// examine makes every check. What stands on something that has failed already is not
+// tried.
+func (a *app) examine(flagLayer []config.Item) ([]host.Verdict, error) {
+	in := a.input(a.cwd)
+	in.AnyDir, in.ConfigFile = true, a.userFile()
+	facts, err := host.Probe(in)
+	if err != nil {
+		return nil, err
+	}
+	settings, err := a.settings(facts, flagLayer, true)
+	file := host.Verdict{Name: "project's file", Detail: "none, or a run may obey it"}
+	var not *untrusted
+	if errors.As(err, &not) {
+		file.Problem, file.Fix = not.Error()+"; "+not.Hint(), not.command()
+		settings, err = a.settings(facts, flagLayer, false)
+	}
+	if err != nil {
+		return nil, err
+	}
+	runtime := settings.Text("runtime")
+	if cache := a.path(settings, "cache_dir", facts.Home); cache != "" {
+		facts.Dirs.Cache = host.Resolve(cache)
+	}
+	images, err := imageRequest(settings, facts)
+	if err != nil {
+		return nil, err
+	}
+	facts = host.AskTools(facts)
+	verdicts := append(host.Doctor(facts, runtime), file)
+	verdicts = append(append(verdicts, host.Kernels(facts)...), host.CheckClock(host.ReadClock(facts)))
+	if runtime == policy.RuntimePodman {
+		verdicts = append(verdicts, host.IDMapping(facts))
+	}
+	if len(host.Problems(verdicts)) == 0 {
+		m := Machine{Facts: facts, Environ: a.env, Runtime: runtime, Std: a.std, Out: a.Out, Err: a.Err, Hide: a.text, HideIn: a.kept}
+		verdicts = append(verdicts, a.engine.Doctor(a.ctx, m, images)...)
+	}
+	if len(host.Problems(verdicts)) == 0 {
+		verdicts = append(verdicts, a.tryRun(settings, facts)...)
+	}
+	return verdicts, nil
+}
+
+// tryRun starts a sandbox in a project of its own, with no setting but those about
+// the runtime and the images.
+func (a *app) tryRun(settings config.Settings, machine host.Facts) []host.Verdict {
+	fail := func(err error) []host.Verdict {
+		return []host.Verdict{{Name: "sandbox", Problem: "none can be started: " + err.Error(), Fix: "ai-sandbox --net none -- true"}}
+	}
+	dir, err := os.MkdirTemp("", "aisb-doctor-")
+	if err != nil {
+		return fail(fmt.Errorf("make a project to try: %w", err))
+	}
+	defer os.RemoveAll(dir)
+	b := *a
+	b.Err = io.Discard // what is said of every run is no news here
+	b.project, b.workspace = dir, ""
+	facts, err := host.Probe(b.input(dir))
+	if err != nil {
+		return fail(err)
+	}
+	s, err := config.Resolve()
+	if err != nil {
+		return fail(err)
+	}
+	for _, o := range config.Options {
+		if o.Topic == "image" || o.Key == "runtime" {
+			s[o.Key] = settings[o.Key]
+		}
+	}
+	for key, value := range map[string]string{"ephemeral_home": "true", "agents": "false"} {
+		s[key] = []config.Item{{Key: key, Value: value, Origin: config.BuiltIn}}
+	}
+	if cache := a.path(settings, "cache_dir", facts.Home); cache != "" {
+		facts.Dirs.Cache = host.Resolve(cache)
+	}
+	// Those that were found with the project that the doctor was started in: it could
+	// have programs in the PATH, which are strange to the other one.
+	facts.SearchPath, facts.Tools, facts.Kernel, facts.SubUIDs, facts.SubGIDs = machine.SearchPath, machine.Tools, machine.Kernel, machine.SubUIDs, machine.SubGIDs
+	facts.Podman, facts.Pasta, facts.Bwrap, facts.Squid = machine.Podman, machine.Pasta, machine.Bwrap, machine.Squid
+	set, err := b.setup(facts, s)
+	if err != nil {
+		return fail(err)
+	}
+	set.image.KeepBase, set.image.NoPull = true, true // it asks no registry
+	p, _, err := b.policy(Invocation{Args: TrialCommand}, set)
+	if err != nil {
+		return fail(err)
+	}
+	return a.engine.Trial(a.ctx, b.request(set, p), dir)
+}
+
+// TrialCommand looks from inside at what a run needs: whether a file of the user's is
+// the user's inside, and whether the gate answers. What it makes is looked at from
+// outside.
+var TrialCommand = []string{"bash", "-c", `
+test "$(stat -c %u outside)" = "$(id -u)" && cat outside >inside && echo "owner ok"
+proxy=${http_proxy#http://}; proxy=${proxy%/}
+exec 3<>"/dev/tcp/${proxy%:*}/${proxy##*:}" && printf 'GET http://aisb-ready.invalid/ HTTP/1.1\r\nHost: aisb-ready.invalid\r\nConnection: close\r\n\r\n' >&3 && grep -q 'aisb-gate ready' <&3 && echo "gate ok"
+`}
+
+// A check is a verdict as JSON.
+type check struct {
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	// Needed: a run would be refused without it.
+	Needed  bool   `json:"needed"`
+	Detail  string `json:"detail,omitempty"`
+	Problem string `json:"problem,omitempty"`
+	Fix     string `json:"fix,omitempty"`
+}
+
+func diagnosis(list []host.Verdict) any {
+	checks := []check{}
+	for _, v := range list {
+		c := check{Name: v.Name, OK: v.OK(), Needed: !v.Info, Problem: v.Problem}
+		if v.OK() {
+			c.Detail = v.Detail
+		} else {
+			c.Fix = v.Fix
+		}
+		checks = append(checks, c)
+	}
+	return struct {
+		Version int     `json:"version"`
+		OK      bool    `json:"ok"`
+		Checks  []check `json:"checks"`
+	}{1, len(host.Problems(list)) == 0, checks}
 }
 
 func doctorText(list []host.Verdict) string {
@@ -66,7 +184,7 @@ func doctorText(list []host.Verdict) string {
 			state, text = "FAIL", v.Problem
 		}
 		fmt.Fprintf(&b, "%-5s%-18s %s\n", state, v.Name, text)
-		if !v.OK() && !v.Info && v.Fix != "" {
+		if !v.OK() && v.Fix != "" {
 			fmt.Fprintf(&b, "     %-18s %s\n", "  fix:", v.Fix)
 		}
 	}

@@ -51,8 +51,9 @@ type Engine struct {
 	// GateUp starts a named gate with the lists of net.
 	GateUp   func(ctx context.Context, r BuildRequest, name string, net policy.Net) error
 	GateDown func(ctx context.Context, m Machine, name string) error
-	// GateList writes one line a gate to m.Out.
-	GateList func(ctx context.Context, m Machine) error
+	// GateNames are those that have a record. It contacts nothing.
+	GateNames func(m Machine) ([]string, error)
+	GateList  func(ctx context.Context, m Machine) ([]GateState, error)
 	// Detach starts this program again as the supervisor of a sandbox, and gives
 	// deliver the handle that it tells; without that the sandbox ends. It returns
 	// the supervisor's exit code if it ends without a handle.
@@ -79,6 +80,8 @@ type Engine struct {
 	Steer func(ctx context.Context, m Machine, id string, want session.Steering) (session.Force, error)
 	// Doctor asks podman's service; it is called when nothing else is wrong.
 	Doctor func(ctx context.Context, m Machine, r ImageRequest) []host.Verdict
+	// Trial runs TrialCommand in dir, a project of its own, and judges what came of it.
+	Trial func(ctx context.Context, r RunRequest, dir string) []host.Verdict
 }
 
 type imageFunc = func(ctx context.Context, r BuildRequest, path string) error
@@ -99,6 +102,16 @@ type Machine struct {
 	Hide func(string) string
 	// HideIn is Hide for a stream that is kept.
 	HideIn func(io.Writer) io.WriteCloser
+}
+
+// A GateState is a named gate in a list.
+type GateState struct {
+	Name string `json:"name"`
+	// State is "up", or "down" where it does not answer.
+	State        string   `json:"state"`
+	Port         uint16   `json:"port"` // of 127.0.0.1
+	Allow        []string `json:"allow"`
+	AllowPrivate []string `json:"allow_private"`
 }
 
 // A CleanRequest says what is to be removed beside what nobody owns any more.

@@ -4,6 +4,8 @@ package cli
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/policy"
@@ -53,18 +55,45 @@ var gateVerb = &verb{
 		},
 		{
 			name: "ls", about: "List the gates that stay.",
-			examples: []string{"ai-sandbox gate ls"},
+			flags:    []ownFlag{{name: "json", usage: "print JSON; docs/operations.md has its schema"}},
+			examples: []string{"ai-sandbox gate ls", "ai-sandbox gate ls --json"},
 			exit:     usualExit,
-			action: func(a *app, _ Invocation, flagLayer []config.Item) error {
+			action: func(a *app, inv Invocation, flagLayer []config.Item) error {
 				s, err := a.prepare(flagLayer, forVerb)
 				if err != nil {
 					return err
 				}
-				return a.engine.GateList(a.ctx, s.Machine)
+				list, err := a.engine.GateList(a.ctx, s.Machine)
+				if err != nil {
+					return err
+				}
+				if slices.Contains(inv.Own, "json") {
+					return printJSON(a.Out, struct {
+						Version int         `json:"version"`
+						Gates   []GateState `json:"gates"`
+					}{1, list})
+				}
+				return writeText(a.Out, gatesText(list))
 			},
 		},
 	},
 	action: func(_ *app, inv Invocation, _ []config.Item) error {
 		return fmt.Errorf("gate %v: no such verb", inv.Args) // checkArgs lets none through
 	},
+}
+
+// gatesText has a line for each gate.
+func gatesText(gates []GateState) string {
+	var b strings.Builder
+	for _, g := range gates {
+		list := slices.Clone(g.Allow)
+		for _, e := range g.AllowPrivate {
+			list = append(list, e+" (private)")
+		}
+		if len(list) == 0 {
+			list = []string{"nothing"}
+		}
+		fmt.Fprintf(&b, "%-20s %-5s 127.0.0.1:%-6d %s\n", policy.Printable(g.Name), g.State, g.Port, policy.Printable(strings.Join(list, " ")))
+	}
+	return b.String()
 }

@@ -68,41 +68,60 @@ func (f ownFlag) term() string {
 	return "--" + f.name + " " + f.arg
 }
 
+// topics are those of a verb's options, in the table's order.
+func topics(use config.Use) []string {
+	var out []string
+	for _, o := range config.Options {
+		if o.In(config.InFlag) && o.Use&use != 0 && !slices.Contains(out, o.Topic) {
+			out = append(out, o.Topic)
+		}
+	}
+	return out
+}
+
+// optionWords are an option's flag as the help writes it, and what it is.
+func optionWords(o config.Option) (term, text string) {
+	term = "--" + o.Flag()
+	if o.Kind == config.Bool && o.Default == "true" {
+		term += ", --no-" + o.Flag()
+	}
+	if o.Arg != "" && o.Bare == "" {
+		term += " "
+	}
+	text = o.Usage
+	if o.Default != "" && o.Kind != config.Bool {
+		text += " (default " + o.Default + ")"
+	}
+	return term + o.Arg, text
+}
+
 // optionHelp lists the options of a verb by topic.
 func optionHelp(b *strings.Builder, use config.Use, own []ownFlag) {
-	var topics []string
-	for _, o := range config.Options {
-		if o.In(config.InFlag) && o.Use&use != 0 && !slices.Contains(topics, o.Topic) {
-			topics = append(topics, o.Topic)
-		}
-	}
-	if len(own) > 0 {
-		section(b, "Flags")
-		for _, f := range own {
-			item(b, f.term(), f.usage, 26)
-		}
-	}
-	for _, topic := range topics {
-		section(b, "Flags: "+topic)
-		for _, o := range config.Options {
-			if o.Topic != topic || !o.In(config.InFlag) || o.Use&use == 0 {
-				continue
-			}
-			term := "--" + o.Flag()
-			if o.Kind == config.Bool && o.Default == "true" {
-				term += ", --no-" + o.Flag()
-			}
-			if o.Arg != "" && o.Bare == "" {
-				term += " "
-			}
-			text := o.Usage
-			if o.Default != "" && o.Kind != config.Bool {
-				text += " (default " + o.Default + ")"
-			}
-			item(b, term+o.Arg, text, 26)
+	for _, s := range flagSections(use, own) {
+		section(b, s.title)
+		for _, it := range s.items {
+			item(b, it[0], it[1], 26)
 		}
 	}
 }
+
+// rootExamples and rootExit are of a run.
+var (
+	rootExamples = []string{
+		"ai-sandbox --allow api.example.com pi",
+		"ai-sandbox --allow .example.com -- curl -sS https://www.example.com/",
+		"ai-sandbox --print-policy --allow api.example.com pi",
+		"ai-sandbox --runtime local --allow api.example.com claude",
+	}
+	rootExit = [][2]string{
+		{"77", "a control could not be installed or verified; nothing ran"},
+		{"78", "the sandbox was given a policy that makes no sense; nothing ran"},
+		{"124", "the run reached its limit of time"},
+		{"125", "ai-sandbox failed, or refused"},
+		{"126", "the command can't be executed"},
+		{"127", "the command is not there"},
+	}
+)
 
 func rootHelp() string {
 	b := &strings.Builder{}
@@ -118,13 +137,11 @@ Usage
 ai-sandbox reads flags until the first word that is not one of its own; from
 there on everything goes to the harness as it is. So this works:
   alias pi='ai-sandbox pi'
-
-Examples
-  ai-sandbox --allow api.example.com pi
-  ai-sandbox --allow .example.com -- curl -sS https://www.example.com/
-  ai-sandbox --print-policy --allow api.example.com pi
-  ai-sandbox --runtime local --allow api.example.com claude
 `)
+	section(b, "Examples")
+	for _, e := range rootExamples {
+		b.WriteString("  " + e + "\n")
+	}
 	section(b, "Harnesses")
 	for _, h := range harness.Table {
 		item(b, h.Name, h.About, 26)
@@ -162,14 +179,7 @@ Configuration
 Exit status
   The command's own, or 128 and the signal's number, and:
 `)
-	for _, e := range [][2]string{
-		{"77", "a control could not be installed or verified; nothing ran"},
-		{"78", "the sandbox was given a policy that makes no sense; nothing ran"},
-		{"124", "the run reached its limit of time"},
-		{"125", "ai-sandbox failed, or refused"},
-		{"126", "the command can't be executed"},
-		{"127", "the command is not there"},
-	} {
+	for _, e := range rootExit {
 		item(b, e[0], e[1], 26)
 	}
 	return b.String()
@@ -193,11 +203,11 @@ func verbHelp(v *verb, path string) string {
 	for _, e := range v.examples {
 		b.WriteString("  " + e + "\n")
 	}
-	use := v.use
+	use, own := v.use, v.flags
 	for _, s := range v.subs {
-		use |= s.use
+		use, own = use|s.use, append(own[:len(own):len(own)], s.flags...)
 	}
-	optionHelp(b, use, v.flags)
+	optionHelp(b, use, own)
 	section(b, "Exit status")
 	for _, e := range v.exit {
 		item(b, e[0], e[1], 26)

@@ -82,7 +82,8 @@ func TestVerbsHideSecrets(t *testing.T) {
 		fmt.Fprintln(r.Out, at)
 		return nil
 	}
-	s.engine.GateList = func(_ context.Context, m Machine) error { fmt.Fprintln(m.Out, at); return nil }
+	s.engine.GateList = func(context.Context, Machine) ([]GateState, error) { return []GateState{{Name: at, Allow: said}}, nil }
+	s.engine.GateNames = func(Machine) ([]string, error) { return said, nil }
 	s.engine.GateDown = func(_ context.Context, m Machine, _ string) error { fmt.Fprintln(m.Err, at); return nil }
 	s.engine.Detach = func(_ context.Context, _ []string, deliver func(session.Handle) error) (int, error) {
 		return 0, deliver(session.Handle{Log: at})
@@ -130,11 +131,12 @@ func TestVerbsHideSecrets(t *testing.T) {
 		"allow": {"allow x a.example.com"}, "deny": {"deny x a.example.com"}, "log": {"log", "log --json x"}, "policy show": {"policy show x", "policy show --json x"},
 		"build": {"build"}, "clean": {"clean"}, "config": {"config --node-mirror https://u:" + canary + "@h", "config --json --node-mirror https://u:" + canary + "@h"},
 		"doctor": {"doctor"}, "down": {"down x"}, "exec": {"exec x -- true"}, "explain": {"explain " + at, "explain " + canary + ".example.com"},
-		"gate up": {"gate up x"}, "gate down": {"gate down x"}, "gate ls": {"gate ls"}, "image save": {"image save x"}, "image load": {"image load x"}, "images": {"images", "images --json"}, "inspect": {"inspect", "inspect --json"},
+		"gate up": {"gate up x"}, "gate down": {"gate down x"}, "gate ls": {"gate ls", "gate ls --json"}, "image save": {"image save x"}, "image load": {"image load x"}, "images": {"images", "images --json"}, "inspect": {"inspect", "inspect --json"},
 		"logs": {"logs x", "logs --json x"}, "ls": {"ls", "ls --json"}, "policy diff": {"policy diff 0 1", "policy diff --json 0 1"},
 		"rm": {"rm x"}, "stop": {"stop x"}, "trust": {"trust", "trust --yes"}, "up": {"up", "up --json"},
 		"update": {"update", "update --json", "update --check"}, "wait": {"wait --ready --json x", "wait --exit x", "wait --exit --json x"},
-		"help": nil, "version": nil, // these say nothing of anybody
+		"completion": {"completion zsh -- --gate="},
+		"help":       nil, "manual": nil, "version": nil, // these say nothing of anybody
 	}
 	// An agent's token as well, whether or not an agent is named.
 	if s.do("explain", "--ignore-project-config", "/x/tok-"+canary); !strings.Contains(s.out.String(), "/x/[AI_API_TOKEN], of this machine") {

@@ -38,7 +38,7 @@ var usualExit = [][2]string{{"0", "done"}, {"1", "ai-sandbox failed"}, {"2", "th
 
 // verbs is the table; a function, as the help verb needs it in turn.
 func verbs() []*verb {
-	return []*verb{allowVerb, buildVerb, cleanVerb, configVerb, denyVerb, doctorVerb, downVerb, execVerb, explainVerb, gateVerb, newHelpVerb(), imageVerb, imagesVerb, inspectVerb, logVerb, logsVerb, lsVerb, policyVerb, rmVerb, stopVerb, trustVerb, upVerb, updateVerb, versionVerb, waitVerb}
+	return []*verb{allowVerb, buildVerb, cleanVerb, newCompletionVerb(), configVerb, denyVerb, doctorVerb, downVerb, execVerb, explainVerb, gateVerb, newHelpVerb(), imageVerb, imagesVerb, inspectVerb, logVerb, logsVerb, lsVerb, newManualVerb(), policyVerb, rmVerb, stopVerb, trustVerb, upVerb, updateVerb, versionVerb, waitVerb}
 }
 
 func lookupVerb(name string) (*verb, bool) {

@@ -5,7 +5,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/cli"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
@@ -50,28 +49,35 @@ func (e *engine) gateDown(ctx context.Context, mc cli.Machine, name string) erro
 	return m.GateDown(ctx, c, name)
 }
 
-func (e *engine) gateList(ctx context.Context, mc cli.Machine) error {
+func (e *engine) gateList(ctx context.Context, mc cli.Machine) ([]cli.GateState, error) {
 	m, _, err := open(ctx, mc)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	gates, err := m.Gates()
 	if err != nil {
-		return err
+		return nil, err
 	}
+	out := []cli.GateState{}
 	for _, g := range gates {
 		state := "up"
 		if m.Store.Liveness(g) != store.Alive || !m.Answers(ctx, g) {
 			state = "down"
 		}
-		list := append([]string{}, g.Allow...)
-		for _, e := range g.AllowPrivate {
-			list = append(list, e+" (private)")
-		}
-		if len(list) == 0 {
-			list = []string{"nothing"}
-		}
-		fmt.Fprintf(mc.Out, "%-20s %-5s 127.0.0.1:%-6d %s\n", g.ID, state, g.GatePort, strings.Join(list, " "))
+		out = append(out, cli.GateState{Name: g.ID, State: state, Port: g.GatePort, Allow: append([]string{}, g.Allow...), AllowPrivate: append([]string{}, g.AllowPrivate...)})
 	}
-	return nil
+	return out, nil
+}
+
+func gateNames(mc cli.Machine) ([]string, error) {
+	m, err := manager(mc)
+	if err != nil {
+		return nil, err
+	}
+	gates, err := m.Gates()
+	var out []string
+	for _, g := range gates {
+		out = append(out, g.ID)
+	}
+	return out, err
 }

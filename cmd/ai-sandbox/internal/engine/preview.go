@@ -4,14 +4,11 @@
 package engine
 
 import (
-	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"sort"
 	"strconv"
 	"strings"
-	"time"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
 	"ai-sandbox/cmd/ai-sandbox/internal/backend/local"
@@ -22,7 +19,6 @@ import (
 	"ai-sandbox/entrypoint/firewall"
 	"ai-sandbox/entrypoint/spec"
 	"ai-sandbox/gate"
-	"ai-sandbox/image"
 	"ai-sandbox/policy"
 )
 
@@ -152,60 +148,4 @@ func controlDir(p policy.Policy) string {
 func onTerminal(r cli.RunRequest) bool {
 	out, ok := r.Std.Out.(*os.File)
 	return ok && isTerminal(r.Std.In, out)
-}
-
-// doctor asks podman's service, and looks at what was recorded of the images.
-func (e *engine) doctor(ctx context.Context, m cli.Machine, r cli.ImageRequest) []host.Verdict {
-	if m.Runtime == policy.RuntimeLocal {
-		return nil // host has looked at all of it
-	}
-	service := host.Verdict{Name: "podman service"}
-	built := host.Verdict{Name: "images"}
-	_, c, err := open(ctx, m)
-	if err != nil {
-		service.Problem = err.Error()
-		return []host.Verdict{service}
-	}
-	service.Detail = fmt.Sprintf("answers as version %s", c.Version)
-	images, err := filepath.Glob(filepath.Join(m.Facts.Dirs.State, "images", "*.json"))
-	switch {
-	case err != nil:
-		built.Problem = err.Error()
-	case len(images) == 0:
-		built.Detail = "none built yet; the first run builds them, or: ai-sandbox build"
-	default:
-		built.Detail = fmt.Sprintf("%d built", len(images))
-	}
-	return []host.Verdict{service, built, baseVerdict(r)}
-}
-
-// baseVerdict says which base the images stand on, and since when that is known.
-func baseVerdict(r cli.ImageRequest) host.Verdict {
-	v := host.Verdict{Name: "base image"}
-	req, err := request(r)
-	if err != nil {
-		v.Problem = err.Error()
-		return v
-	}
-	ref, digest, when, err := req.Pin()
-	switch {
-	case err != nil:
-		v.Problem = err.Error()
-	case digest == "":
-		v.Detail = fmt.Sprintf("%s: no digest of %s is recorded; the next build asks its registry", image.Unpinned, ref)
-	case when.IsZero():
-		v.Detail = fmt.Sprintf("pinned: %s names its digest", ref)
-	default:
-		v.Detail = fmt.Sprintf("%s, pinned to %.19s, confirmed %s", ref, digest, when.Format(time.DateOnly))
-	}
-	switch demanded, checked, err := req.Signature(); {
-	case v.Problem != "":
-	case err != nil:
-		v.Problem = err.Error()
-	case demanded && checked:
-		v.Detail += "; its signature was checked"
-	case demanded:
-		v.Detail += "; policy.json demands a signature, which the next start checks"
-	}
-	return v
 }

@@ -23,8 +23,9 @@ type Cgroups struct {
 	Manager string
 	// Controllers are those that such a group has ("cpu", "memory", "pids").
 	Controllers []string
-	// Why there are none, in half a sentence, and what to do about it.
-	Why string
+	// Why there are none, in half a sentence, and what to do about it; Fix is that as
+	// a command.
+	Why, Fix string
 	// CountsByNamespace: RLIMIT_NPROC counts the processes of one user in one
 	// user namespace, and not all of that user's (Linux 5.14, user_namespaces(7)).
 	CountsByNamespace bool
@@ -40,24 +41,27 @@ func probeCgroups(root string, uid int, runtimeDir, user string) Cgroups {
 	top := filepath.Join(root, "sys/fs/cgroup")
 	if _, err := os.Stat(filepath.Join(top, "cgroup.controllers")); err != nil {
 		c.Why = "this machine has no control groups of version 2; boot it with systemd.unified_cgroup_hierarchy=1"
+		c.Fix = `sudo sed -i 's/^GRUB_CMDLINE_LINUX="/&systemd.unified_cgroup_hierarchy=1 /' /etc/default/grub && sudo update-grub && sudo reboot`
 		return c
 	}
 	manager, dir := filepath.Join(root, "run/systemd/private"), filepath.Join(top, "system.slice")
 	none := "systemd does not run here, and nothing else gives out control groups; use a machine that systemd has started"
+	fix := "ps -p 1 -o comm="
 	if uid != 0 {
 		id := strconv.Itoa(uid)
 		manager = filepath.Join(runtimeDir, "systemd/private")
 		dir = filepath.Join(top, "user.slice/user-"+id+".slice/user@"+id+".service")
 		none = fmt.Sprintf("there is no systemd session of %s here, which alone gives out control groups; log in as this user, or run: sudo loginctl enable-linger %s", quote(user), quote(user))
+		fix = "sudo loginctl enable-linger " + user
 	}
 	info, err := os.Stat(manager)
 	if err != nil || info.Mode()&os.ModeSocket == 0 || owner(info) != uid {
-		c.Why = none
+		c.Why, c.Fix = none, fix
 		return c
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
-		c.Why = none
+		c.Why, c.Fix = none, fix
 		return c
 	}
 	c.Manager, c.Controllers = manager, strings.Fields(string(text))
@@ -92,6 +96,9 @@ func (f Facts) LimitFacts() policy.LimitFacts {
 	return l
 }
 
+// delegateFix makes systemd hand all three on.
+const delegateFix = `sudo mkdir -p /etc/systemd/system/user@.service.d && printf '[Service]\nDelegate=cpu memory pids\n' | sudo tee /etc/systemd/system/user@.service.d/delegate.conf && sudo systemctl daemon-reload`
+
 // limits says for the doctor what can be bounded. What can't be is no reason not
 // to run.
 func limits(f Facts) Verdict {
@@ -110,6 +117,9 @@ func limits(f Facts) Verdict {
 	}
 	if len(lacks) > 0 {
 		v.Problem = fmt.Sprintf("no limit can be enforced on %s: %s", strings.Join(lacks, ", "), why)
+		if v.Fix = f.Cgroups.Fix; v.Fix == "" {
+			v.Fix = delegateFix
+		}
 	}
 	return v
 }

@@ -48,8 +48,8 @@ func Problems(list []Verdict) []Verdict {
 func CheckProject(f Facts) []Verdict {
 	return []Verdict{
 		{Name: "system", Detail: f.OS, Problem: when(f.OS != "linux", "ai-sandbox needs Linux, and this is %s; run it in a Linux machine or VM", f.OS)},
-		{Name: "project", Detail: projectDetail(f), Problem: projectProblem(f)},
-		{Name: "configuration", Detail: quote(f.Dirs.Config), Problem: steeredProblem(f)},
+		{Name: "project", Detail: projectDetail(f), Problem: projectProblem(f), Fix: projectFix(f)},
+		{Name: "configuration", Detail: quote(f.Dirs.Config), Problem: steeredProblem(f), Fix: steeredFix(f)},
 	}
 }
 
@@ -106,7 +106,8 @@ func withoutFix(list []Verdict) []Verdict {
 func checkPodman(f Facts) []Verdict {
 	out := []Verdict{
 		{Name: "user", Detail: userDetail(f),
-			Problem: when(f.UID == 0, "podman's runtime must not run as root; start ai-sandbox as a normal user, or choose another runtime with --runtime local (in the configuration file: runtime = local)")},
+			Problem: when(f.UID == 0, "podman's runtime must not run as root; start ai-sandbox as a normal user, or choose another runtime with --runtime local (in the configuration file: runtime = local)"),
+			Fix:     "ai-sandbox doctor --runtime local"},
 		{Name: "service", Detail: "the user's own podman", Problem: when(f.RemoteEnv != "",
 			"%s points at another podman service, which can't be trusted to enforce anything here; unset %s", f.RemoteEnv, f.RemoteEnv),
 			Fix: "unset " + f.RemoteEnv},
@@ -236,6 +237,7 @@ func userNamespace(f Facts) Verdict {
 		v.Fix = fmt.Sprintf(appArmorFix, f.Bwrap.Path)
 		v.Problem = why("AppArmor keeps bubblewrap from making a user namespace (kernel.apparmor_restrict_unprivileged_userns is 1); give it a profile that allows it, as ai-sandbox doctor shows, or set that to 0")
 	default:
+		v.Fix = f.Bwrap.Path + " --unshare-user --ro-bind / / true"
 		v.Problem = why("bubblewrap can't make a user namespace here; where this is a container or a VM, its own settings forbid it: run ai-sandbox outside of it, or allow it there")
 	}
 	return v
@@ -290,6 +292,14 @@ func steeredProblem(f Facts) string {
 		strings.Join(f.Steered, ", "))
 }
 
+// steeredFix takes variables away that lead astray; a link is moved by hand.
+func steeredFix(f Facts) string {
+	if len(f.Steered) > 0 && filepath.IsAbs(f.Steered[0]) {
+		return "ls -ld " + quote(f.Steered[0])
+	}
+	return "unset " + strings.Join(f.Steered, " ")
+}
+
 // systemTrees are refused with what is below them, systemDirsOnly only
 // themselves.
 var (
@@ -305,6 +315,14 @@ func projectDetail(f Facts) string {
 		return "none: no run may mount this directory"
 	}
 	return quote(f.Project.Path)
+}
+
+// projectFix is for whatever is wrong with the project: another one.
+func projectFix(f Facts) string {
+	if !filepath.IsAbs(f.Home) {
+		return "export HOME=/home/" + f.User
+	}
+	return "mkdir -p ~/project && cd ~/project"
 }
 
 func projectProblem(f Facts) string {

@@ -86,12 +86,13 @@ const SquidPath = "/usr/sbin/squid"
 // ProbeTools returns the facts with a runtime's programs looked for, and asked
 // what they can do, unless the state directory has a verdict that still holds.
 // The runtime "" stands for all.
-func ProbeTools(f Facts, runtime string) Facts {
+func ProbeTools(f Facts, runtime string) Facts { return probeTools(f, runtime, openVerdicts(f)) }
+
+func probeTools(f Facts, runtime string, k *verdicts) Facts {
 	f.Tools = maps.Clone(f.Tools)
 	if f.Tools == nil {
 		f.Tools = map[string]bool{}
 	}
-	k := openVerdicts(f)
 	if runtime == "" || runtime == policy.RuntimePodman {
 		f.Tools[policy.RuntimePodman] = true
 		f.SubUIDs = subIDs("/etc/subuid", f.User, f.UID)
@@ -121,8 +122,13 @@ type verdicts struct {
 	changed bool
 }
 
+// askVerdicts has nothing that was kept.
+func askVerdicts(f Facts) *verdicts {
+	return &verdicts{file: filepath.Join(f.Dirs.State, verdictFile), kept: map[string]verdict{}}
+}
+
 func openVerdicts(f Facts) *verdicts {
-	k := &verdicts{file: filepath.Join(f.Dirs.State, verdictFile), kept: map[string]verdict{}}
+	k := askVerdicts(f)
 	if data, err := os.ReadFile(k.file); err == nil {
 		if json.Unmarshal(data, &k.kept) != nil || k.kept == nil {
 			k.kept = map[string]verdict{} // asked anew below

@@ -287,3 +287,16 @@ func (m *Manager) Remove(ctx context.Context, id string, backendOf func(ctx cont
 	}
 	return m.Store.Delete(rec)
 }
+
+// Stale counts the sessions and gates whose owner is gone and of which something is
+// left to remove.
+func (m *Manager) Stale() (int, error) {
+	records, err := m.Store.List()
+	n := 0
+	for _, r := range records {
+		if !r.Kept && m.Store.Liveness(r) == store.Gone && (r.Kind != store.KindSandbox || left(r)) {
+			n++
+		}
+	}
+	return n, err
+}

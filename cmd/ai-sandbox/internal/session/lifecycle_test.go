@@ -237,6 +237,10 @@ func TestKilledIsKept(t *testing.T) {
 	if homes, err := e.be.Homes(context.Background()); err != nil || len(homes) != 1 {
 		t.Errorf("homes %v, %v", homes, err)
 	}
+	// That is done once.
+	if n, _, err := e.m.Reap(context.Background(), e.be); err != nil || n != 0 {
+		t.Errorf("reaped %d again, %v", n, err)
+	}
 }
 
 // disown makes the owner of a session a process that is gone.

@@ -1,0 +1,164 @@
+// What the doctor looks at beside the preflight of a run: nothing of it stops one by
+// itself, but each has made one fail.
+
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ai-sandbox/policy"
+)
+
+// AskTools is ProbeTools without what was kept: each program is asked now, and
+// bubblewrap makes a jail.
+func AskTools(f Facts) Facts { return probeTools(f, "", askVerdicts(f)) }
+
+// A Space is what is free on a file system for this user.
+type Space struct {
+	Path         string
+	Bytes, Files uint64
+	// NoFiles: the file system does not count files (btrfs, say).
+	NoFiles bool
+	Err     error
+}
+
+// SpaceAt looks at the file system of a path, or of what exists above it.
+func SpaceAt(path string) Space {
+	s := Space{Path: path}
+	for p := path; ; p = filepath.Dir(p) {
+		var st unix.Statfs_t
+		err := unix.Statfs(p, &st)
+		if errors.Is(err, fs.ErrNotExist) && p != "/" {
+			continue
+		}
+		if err != nil {
+			s.Err = err
+			return s
+		}
+		s.Bytes, s.Files, s.NoFiles = st.Bavail*uint64(st.Bsize), st.Ffree, st.Files == 0 //nolint:gosec // a block's size
+		return s
+	}
+}
+
+// Room for what a run and its gate write, and for an image and its build, in bytes.
+const (
+	minState   = 64 << 20
+	minRuntime = 8 << 20
+	minStore   = 256 << 20
+	buildsIn   = 3 << 30
+	minFiles   = 1000
+)
+
+// CheckSpace judges one file system. least is in bytes, and fix what gives room.
+func CheckSpace(name string, s Space, least uint64, fix string) Verdict {
+	v := Verdict{Name: name, Fix: fix, Detail: fmt.Sprintf("%d MB free for %s", s.Bytes/1e6, quote(s.Path))}
+	switch {
+	case s.Err != nil:
+		v.Problem = fmt.Sprintf("the file system of %s can't be looked at (%v); make it accessible", quote(s.Path), s.Err)
+		v.Fix = "ls -ld " + quote(s.Path)
+	case s.Bytes < least:
+		v.Problem = fmt.Sprintf("only %d MB are free for %s, and %d MB are needed; make room", s.Bytes/1e6, quote(s.Path), least/1e6)
+	case !s.NoFiles && s.Files < minFiles:
+		v.Problem = fmt.Sprintf("only %d more files fit in the file system of %s, whatever their size; remove some", s.Files, quote(s.Path))
+	}
+	return v
+}
+
+// Disk judges the room for ai-sandbox's files and, on podman's runtime, for images.
+func Disk(f Facts, runtime string, imagesBuilt bool) []Verdict {
+	out := []Verdict{CheckSpace("disk", SpaceAt(f.Dirs.State), minState, "ai-sandbox clean")}
+	if runtime == policy.RuntimePodman {
+		least := uint64(buildsIn)
+		if imagesBuilt {
+			least = minStore
+		}
+		out = append(out, CheckSpace("disk of images", SpaceAt(f.Dirs.Store), least, "podman image prune"))
+	}
+	if f.Dirs.XDGRuntime != "" {
+		out = append(out, CheckSpace("disk in memory", SpaceAt(f.Dirs.Runtime()), minRuntime, "du -sh "+quote(f.Dirs.XDGRuntime)))
+	}
+	return withoutFix(out)
+}
+
+// Clock is what is known of the time.
+type Clock struct {
+	Now time.Time
+	// Synced: the kernel's clock is kept by somebody (adjtimex(2)).
+	Synced bool
+	// Newest is the newest of our own files, which no clock can be before.
+	Newest time.Time
+}
+
+// ReadClock asks the kernel.
+func ReadClock(f Facts) Clock {
+	c := Clock{Now: time.Now()}
+	var tx unix.Timex
+	if state, err := unix.Adjtimex(&tx); err == nil {
+		c.Synced = state != unix.TIME_ERROR
+	}
+	for _, name := range []string{"journal.jsonl", "records", "sessions"} {
+		if info, err := os.Stat(filepath.Join(f.Dirs.State, name)); err == nil && info.ModTime().After(c.Newest) {
+			c.Newest = info.ModTime()
+		}
+	}
+	return c
+}
+
+// written is when this was: a clock before it is wrong.
+var written = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// slack is how far a file may seem to be from the future.
+const slack = 5 * time.Minute
+
+// CheckClock judges the clock, by which certificates and a pin's age are.
+func CheckClock(c Clock) Verdict {
+	v := Verdict{Name: "clock", Detail: c.Now.UTC().Format(time.RFC3339), Fix: "sudo timedatectl set-ntp true"}
+	switch {
+	case c.Now.Before(written):
+		v.Problem = fmt.Sprintf("the clock says %s, which has been; set it, or no server's certificate is valid", c.Now.UTC().Format(time.RFC3339))
+	case c.Newest.Sub(c.Now) > slack:
+		v.Problem = fmt.Sprintf("the clock says %s, and ai-sandbox has written a file at %s: it was set back; set it right", c.Now.UTC().Format(time.RFC3339), c.Newest.UTC().Format(time.RFC3339))
+	case !c.Synced:
+		v.Detail += ", and nothing keeps it right"
+	}
+	return withoutFix([]Verdict{v})[0]
+}
+
+// Kernels judges what a security module of the kernel says about namespaces and
+// labels. Whether a sandbox comes up with it is seen by starting one.
+func Kernels(f Facts) []Verdict {
+	aa := Verdict{Name: "AppArmor", Detail: "does not restrict user namespaces"}
+	if f.Kernel.AppArmorRestricts == "1" {
+		aa.Detail = "restricts user namespaces to programs whose profile allows them"
+		if f.Bwrap.Refused != "" {
+			aa.Info = true
+			aa.Problem = "it keeps bubblewrap from making user namespaces; give bubblewrap a profile that allows it"
+			aa.Fix = fmt.Sprintf(appArmorFix, f.Bwrap.Path)
+		}
+	}
+	se := Verdict{Name: "SELinux", Detail: "not in force: mounts need no label"}
+	if f.SELinux {
+		se.Detail = "in force: what is mounted gets the shared label of containers (:z)"
+	}
+	return []Verdict{aa, se}
+}
+
+// IDMapping judges the programs that give a user namespace its ids, without which
+// podman has a single one.
+func IDMapping(f Facts) Verdict {
+	v := Verdict{Name: "newuidmap", Detail: "installed, and newgidmap", Fix: "sudo apt-get install uidmap"}
+	for _, name := range []string{"newuidmap", "newgidmap"} {
+		if find(name, f) == "" {
+			v.Problem = name + " is not installed, and podman needs it; install uidmap"
+			return v
+		}
+	}
+	return withoutFix([]Verdict{v})[0]
+}

@@ -1,0 +1,141 @@
+package host
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ai-sandbox/policy"
+)
+
+// Whatever is found wrong, the doctor has a command for it, and none where all is well.
+func TestEveryFailureHasAFix(t *testing.T) {
+	failures := 0
+	for _, change := range []func(*Facts){
+		func(*Facts) {},
+		func(f *Facts) { f.Home = "dev" },
+		func(f *Facts) { f.Project.Path = "/" },
+		func(f *Facts) { f.Project.Path = "/home/dev/.ssh" },
+		func(f *Facts) { f.Project.Owner = 7 },
+		func(f *Facts) { f.Steered = []string{"HOME", "TMPDIR"} },
+		func(f *Facts) { f.Steered = []string{"/home/dev/.config/ai-sandbox/config"} },
+		func(f *Facts) { f.UID = 0 },
+		func(f *Facts) { f.RemoteEnv = "CONTAINER_HOST" },
+		func(f *Facts) { f.Dirs.XDGRuntime = "" },
+		func(f *Facts) { f.Dirs.RuntimeMode = 0 },
+		func(f *Facts) { f.Dirs.RuntimeOwner = 7 },
+		func(f *Facts) { f.Podman, f.Pasta, f.Bwrap, f.Squid = Tool{}, Tool{}, Tool{}, Tool{} },
+		func(f *Facts) {
+			f.Podman.Version, f.Pasta.MapHostLoopback, f.Bwrap.Version, f.Squid.OpenSSL = "4.3.1", false, "0.7", false
+		},
+		func(f *Facts) { f.Podman.Err, f.Pasta.Err, f.Bwrap.Err, f.Squid.Err = "x", "x", "x", "x" },
+		func(f *Facts) { f.SubUIDs = 0 },
+		func(f *Facts) { f.SubGIDs = 100 },
+		func(f *Facts) { f.Bwrap.Setuid = true },
+		func(f *Facts) { f.Bwrap.Refused = "no" },
+		func(f *Facts) { f.Bwrap.Refused, f.Kernel.MaxUserNS = "no", "0" },
+		func(f *Facts) { f.Bwrap.Refused, f.Kernel.UnprivilegedClone = "no", "0" },
+		func(f *Facts) { f.Bwrap.Refused, f.Kernel.AppArmorRestricts = "no", "1" },
+		func(f *Facts) { f.Cgroups.Controllers = nil },
+		func(f *Facts) { f.Cgroups = probeCgroups("/nowhere", 1000, "/run/user/1000", "dev") },
+	} {
+		f := good()
+		change(&f)
+		for _, runtime := range runtimes {
+			for _, v := range append(append(Doctor(f, runtime), Kernels(f)...), IDMapping(f)) {
+				switch {
+				case v.OK() && v.Fix != "":
+					t.Errorf("%s: %s is well, and has the fix %q", runtime, v.Name, v.Fix)
+				case !v.OK() && (v.Fix == "" || strings.Contains(v.Fix, "\n") || strings.HasSuffix(v.Fix, " ")):
+					t.Errorf("%s: %s has the fix %q: %s", runtime, v.Name, v.Fix, v.Problem)
+				case !v.OK():
+					failures++
+				}
+			}
+		}
+	}
+	if failures < 60 {
+		t.Errorf("only %d failures were seen", failures)
+	}
+}
+
+func TestCheckSpace(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		s       Space
+		problem string
+	}{
+		{"enough", Space{Path: "/x", Bytes: 1 << 30, Files: 1e6}, ""},
+		{"full", Space{Path: "/x", Bytes: 1 << 20, Files: 1e6}, "only 1 MB are free for /x, and 67 MB are needed; make room"},
+		{"no inodes", Space{Path: "/x", Bytes: 1 << 30, Files: 3}, "only 3 more files fit in the file system of /x, whatever their size; remove some"},
+		{"inodes are not counted", Space{Path: "/x", Bytes: 1 << 30, NoFiles: true}, ""},
+		{"unreadable", Space{Path: "/x", Err: fs.ErrPermission}, "the file system of /x can't be looked at (permission denied); make it accessible"},
+	} {
+		if v := CheckSpace("disk", c.s, minState, "ai-sandbox clean"); v.Problem != c.problem {
+			t.Errorf("%s: %q", c.name, v.Problem)
+		}
+	}
+	// Of what is not there yet, the file system above it counts.
+	dir := t.TempDir()
+	if a, b := SpaceAt(dir), SpaceAt(filepath.Join(dir, "not", "yet")); a.Err != nil || a.Bytes == 0 || b.Err != nil || b.Bytes == 0 {
+		t.Errorf("%+v %+v", a, b)
+	}
+	if s := SpaceAt(filepath.Join(dir, "x\x00y")); s.Err == nil || errors.Is(s.Err, fs.ErrNotExist) {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestCheckClock(t *testing.T) {
+	now := written.AddDate(1, 0, 0)
+	for _, c := range []struct {
+		name  string
+		clock Clock
+		says  string // of a problem, or else in the detail
+		bad   bool
+	}{
+		{"right", Clock{now, true, now.Add(-time.Hour)}, "2027-01-01T00:00:00Z", false},
+		{"nobody keeps it", Clock{now, false, time.Time{}}, "nothing keeps it right", false},
+		{"of a machine without a battery", Clock{time.Unix(0, 0), true, time.Time{}}, "1970-01-01", true},
+		{"set back", Clock{now, true, now.Add(48 * time.Hour)}, "was set back", true},
+		{"a file system with another clock", Clock{now, true, now.Add(time.Minute)}, "2027", false},
+	} {
+		v := CheckClock(c.clock)
+		if v.OK() == c.bad || !strings.Contains(v.Detail+v.Problem, c.says) || c.bad == (v.Fix == "") {
+			t.Errorf("%s: %+v", c.name, v)
+		}
+	}
+	if c := ReadClock(good()); time.Since(c.Now) > time.Minute {
+		t.Errorf("%+v", c)
+	}
+}
+
+// The doctor asks each program anew, whatever was kept, and what it hears is kept for
+// the next run.
+func TestAskTools(t *testing.T) {
+	in, _, bin := scene(t)
+	program(t, filepath.Join(bin, "podman"), "podman version 5.4.2")
+	in.Env["PATH"] = bin
+	f, err := Probe(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		ProbeTools(f, policy.RuntimePodman)
+	}
+	if n := asked(filepath.Join(bin, "podman")); n != 1 {
+		t.Fatalf("asked %d times", n)
+	}
+	if got := AskTools(f); got.Podman.Version != "5.4.2" || asked(filepath.Join(bin, "podman")) != 2 {
+		t.Errorf("%+v, asked %d times", got.Podman, asked(filepath.Join(bin, "podman")))
+	}
+	if err := os.Remove(filepath.Join(bin, "podman")); err != nil {
+		t.Fatal(err)
+	}
+	if got := AskTools(f); got.Podman.Path != "" && strings.HasPrefix(got.Podman.Path, bin) {
+		t.Errorf("%+v", got.Podman)
+	}
+}

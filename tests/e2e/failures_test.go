@@ -1,0 +1,24 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"ai-sandbox/tests/e2e/drive"
+)
+
+// TestSuspended is the same on each runtime: see drive.TestSuspended.
+func TestSuspended(t *testing.T) {
+	t.Parallel()
+	drive.TestSuspended(t, newBox(t))
+}
+
+// TestManyAtOnce is the same on each runtime: see drive.TestManyAtOnce.
+func TestManyAtOnce(t *testing.T) {
+	b := newBox(t)
+	before := snapshot(t)
+	drive.TestManyAtOnce(t, b, 30)
+	nothingLeft(t, before, 5*time.Second)
+}
