@@ -68,6 +68,12 @@ func TestToolchainComesLast(t *testing.T) {
 	if !strings.HasPrefix(apt, none) || !strings.HasPrefix(both, apt) || both != other {
 		t.Error("more in the toolchain changes what comes before it")
 	}
+	if added := apt[len(none):]; strings.Count(added, "RUN ") != 1 || !strings.Contains(added, " install -y --no-install-recommends \\\n        gcc \\\n        gdb; \\\n") {
+		t.Errorf("the packages are installed by\n%s", added)
+	}
+	if added := both[len(apt):]; strings.Count(added, "RUN ") != 1 || !strings.Contains(added, "COPY --chown=0:0 --chmod=0755 setup "+setupPath+"\n") || !strings.Contains(added, "; "+setupPath+" </dev/null; \\\n") {
+		t.Errorf("the script is run by\n%s", added)
+	}
 	r := gateRecipe(t)
 	r.Apt = []string{"gcc"}
 	if _, err := r.Render(); err == nil {
