@@ -117,30 +117,41 @@ func (a *app) imagesRequest(flagLayer []config.Item) (ImagesRequest, error) {
 	return out, nil
 }
 
-// configured is what layers say of the images, with no profile chosen but theirs and
-// with each.
+// configured is what layers say of the images, with the profile of theirs and with each
+// other one, in this environment and without: what a variable replaces now is used by
+// the next run that does not have it.
 func (a *app) configured(s setup, l config.Layers) ([]ImageRequest, error) {
 	was := a.inProject
 	defer func() { a.inProject = was }()
 	a.inProject = l.Project
+	isProfile := func(it config.Item) bool { return it.Key == "profile" }
+	flags := slices.DeleteFunc(slices.Clone(l.Flags), isProfile)
+	bare := l
+	bare.Env = nil
+	ways := []config.Layers{l}
+	if len(l.Env) > 0 {
+		ways = append(ways, bare)
+	}
 	var out []ImageRequest
-	for _, name := range append([]string{""}, l.ProfileNames()...) {
-		with := l
-		if name != "" {
-			with.Flags = append(slices.Clone(l.Flags), config.Item{Key: "profile", Value: name, Origin: "--profile"})
+	for _, with := range ways {
+		for _, name := range append([]string{""}, l.ProfileNames()...) {
+			with.Flags = flags
+			if name != "" {
+				with.Flags = append(slices.Clone(flags), config.Item{Key: "profile", Value: name, Origin: "--profile"})
+			}
+			settings, err := with.Settle()
+			if err != nil {
+				return nil, err
+			}
+			if settings.Text("runtime") == policy.RuntimeLocal {
+				continue // it has no images
+			}
+			one, err := a.setup(s.Facts, settings)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, one.image)
 		}
-		settings, err := with.Settle()
-		if err != nil {
-			return nil, err
-		}
-		if settings.Text("runtime") == policy.RuntimeLocal {
-			continue // it has no images
-		}
-		one, err := a.setup(s.Facts, settings)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, one.image)
 	}
 	return out, nil
 }

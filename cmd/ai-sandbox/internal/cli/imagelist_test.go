@@ -68,6 +68,11 @@ func TestConfiguredImages(t *testing.T) {
 	with := base
 	with.Project = projects[0].File
 	same(seen(with), "codex||trusted\n", "codex|gcc|trusted\n", "codex|gdb|trusted\n")
+	// A variable and a flag of the moment hide nothing.
+	now := base
+	now.Env = []config.Item{{Key: "harness_packages", Value: "pi", Origin: "AISB_HARNESS_PACKAGES"}}
+	now.Flags = []config.Item{{Key: "profile", Value: "other", Origin: "--profile"}}
+	same(seen(now), "claude||", "claude|gcc|", "pi||", "pi|gcc|")
 	// What makes no sense is an error, and not nothing.
 	with.User.Items = append(with.User.Items, config.Item{Key: "ca_file", Value: "/nowhere", Origin: "user:9"})
 	if list, err := a.configured(setup{Machine: Machine{Facts: facts}}, with); err == nil {
