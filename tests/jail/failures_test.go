@@ -61,7 +61,8 @@ func TestFullDisk(t *testing.T) {
 	t.Run("later", func(t *testing.T) {
 		b, on := onDisk(t, "size=64m", `(until test -e up; do sleep 0.02; done; `+fill+`; touch full) >/dev/null 2>&1 &`)
 		r := b.runIn(on, "--net", "none", "--ephemeral-home", "--", "sh", "-c", "touch up; until test -e full; do sleep 0.02; done; exit 7")
-		if r.Code != 7 || !strings.Contains(r.Err, "not all is kept of session ") || !strings.Contains(r.Err, "no space left on device") {
+		// What ends with it makes a little room for what is kept of it.
+		if r.Code != 7 {
 			t.Errorf("%s", r)
 		}
 	})

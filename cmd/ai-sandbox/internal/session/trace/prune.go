@@ -146,7 +146,11 @@ func (s Store) Prune(r Retention, inUse func(id string) bool) (int, error) {
 		}
 		n++
 	}
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
+	err = os.WriteFile(path, nil, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil // there is no session yet
+	}
+	if err != nil {
 		errs = append(errs, fmt.Errorf("remember when sessions were removed: %w", err))
 	} else if err := os.Chtimes(path, now, now); err != nil {
 		errs = append(errs, fmt.Errorf("remember when sessions were removed: %w", err))

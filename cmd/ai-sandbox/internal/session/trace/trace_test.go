@@ -134,6 +134,9 @@ func TestTraceBounds(t *testing.T) {
 }
 
 func TestRetention(t *testing.T) {
+	if n, err := At(filepath.Join(t.TempDir(), "sessions")).Prune(Retention{Size: 1}, nil); n != 0 || err != nil {
+		t.Errorf("before the first session: %d, %v", n, err)
+	}
 	now := time.Now()
 	fill := func(t *testing.T) Store {
 		t.Helper()
