@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"ai-sandbox/gate"
+	"ai-sandbox/policy"
 	"ai-sandbox/tests/e2e/internet"
 )
 
@@ -168,7 +169,7 @@ func Steer(t *testing.T, b Box) {
 	keep := b.Host("ok.test")
 	gone, later := "gone."+keep, "later."+keep
 	tunnel := func(host, name string) string {
-		return "(sleep 100 | openssl s_client -proxy ${https_proxy#http://} -connect " + host + ":443 -servername " + host + " -brief >/tmp/" + name + " 2>&1; touch /tmp/" + name + ".end) &\n" +
+		return "(openssl s_client -proxy ${https_proxy#http://} -connect " + host + ":443 -servername " + host + " -brief < <(sleep 100) >/tmp/" + name + " 2>&1; touch /tmp/" + name + ".end) &\n" +
 			"for i in $(seq 400); do grep -q ESTABLISHED /tmp/" + name + " && break; sleep 0.02; done; grep ESTABLISHED /tmp/" + name + " || exit 3\n"
 	}
 	script := tunnel(keep, "keep") + tunnel(gone, "gone") +
@@ -203,9 +204,20 @@ func Steer(t *testing.T, b Box) {
 		}
 		return out + errs
 	}
-	before := do(0, "policy", "show", id)
-	if !strings.Contains(before, gone) || strings.Contains(before, later) {
-		t.Errorf("what is in force at first: %s", before)
+	inForce := func() string {
+		t.Helper()
+		code, out, errs := b.Run("policy", "show", "--json", id)
+		p, err := policy.Decode(strings.NewReader(out))
+		if code != 0 || err != nil || !strings.Contains(errs, "it has answered with their hash") {
+			t.Errorf("exit code %d, %v: %s%s", code, err, out, errs)
+		}
+		return fmt.Sprint(p.Net.Allow)
+	}
+	if got, want := inForce(), fmt.Sprint(list(t, keep, gone)); got != want {
+		t.Errorf("at first %s is in force, not %s", got, want)
+	}
+	if text := do(0, "policy", "show", id); !strings.Contains(text, "  allow ") {
+		t.Errorf("for people: %s", text)
 	}
 	if out := do(0, "allow", id, later); !strings.Contains(out, later) || !strings.Contains(out, "confirmed by its gate") {
 		t.Errorf("allow says %s", out)
@@ -218,9 +230,8 @@ func Steer(t *testing.T, b Box) {
 	}
 	do(2, "allow", id, "http://x/")
 	do(2, "allow", id)
-	after := do(0, "policy", "show", "--json", id)
-	if strings.Contains(after, gone) || !strings.Contains(after, later) {
-		t.Errorf("what is in force then: %s", after)
+	if got, want := inForce(), fmt.Sprint(list(t, keep, later)); got != want {
+		t.Errorf("then %s is in force, not %s", got, want)
 	}
 	if err := os.WriteFile(filepath.Join(b.Dir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -246,10 +257,19 @@ func Steer(t *testing.T, b Box) {
 	}
 }
 
+func list(t *testing.T, hosts ...string) []policy.Entry {
+	t.Helper()
+	out, err := policy.ParseEntries(hosts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policy.Normalise(out)
+}
+
 // Learn: everything public is let through and told as lines of a list, which then lets
 // the same through; nothing leads inward.
 func Learn(t *testing.T, b Box) {
-	no, private := b.Host("no.test"), b.Host("private.test")
+	no, private := "learned."+b.Host("ok.test"), b.Host("private.test")
 	script := "curl -sS -o /dev/null -w '%{http_code}\n' https://" + no + "/; curl -sS -o /dev/null -w '%{http_code}\n' http://" + private + "/; curl -sS -o /dev/null -w '%{http_code}\n' http://" + no + ":80/\n"
 	code, out, errs := b.Run("--net", "learn", "--", "bash", "-c", script)
 	if code != 0 || out != "200\n403\n200\n" {
