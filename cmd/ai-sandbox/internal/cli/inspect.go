@@ -28,12 +28,16 @@ var inspectVerb = &verb{
 	examples: []string{"ai-sandbox inspect", "ai-sandbox inspect --pi", "ai-sandbox inspect 0123456789ab", "ai-sandbox inspect --json localhost/ai-sandbox-gate:0123456789ab"},
 	exit:     usualExit,
 	action: func(a *app, inv Invocation, flagLayer []config.Item) error {
+		if slices.Contains(inv.Own, "pi") {
+			s, err := a.prepare(flagLayer, forLook) // no image has to do with it
+			if err != nil {
+				return err
+			}
+			return a.inspectPi(s)
+		}
 		s, err := a.prepare(flagLayer, forBuild)
 		if err != nil {
 			return err
-		}
-		if slices.Contains(inv.Own, "pi") {
-			return a.inspectPi(s)
 		}
 		what := ""
 		if len(inv.Args) > 0 {

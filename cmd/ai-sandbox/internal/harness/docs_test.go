@@ -44,7 +44,7 @@ func TestDocs(t *testing.T) {
 	}
 	want := head + begin + b.String() + end + tail
 	if *update {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil { //nolint:gosec // a document
 			t.Fatal(err)
 		}
 	}
