@@ -5,6 +5,8 @@ package jail
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,11 +16,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"ai-sandbox/tests/e2e/drive"
+	"ai-sandbox/tests/e2e/model"
 )
 
 // ofUser gives the box a user's home of its own, with secrets in it, and a PATH.
@@ -416,6 +420,74 @@ func TestRealHarnesses(t *testing.T) {
 		}
 		unseen(t, b.Host("no.test"))
 	})
+	// A whole task: a file, a command, a host off the list, the end.
+	for _, tc := range []struct {
+		name, key string
+		turns     func(dir, no string) []model.Turn
+		args      func(at string) []string
+	}{
+		{"claude", "ANTHROPIC_API_KEY", func(dir, no string) []model.Turn {
+			return []model.Turn{
+				{Tool: "Write", Args: map[string]any{"file_path": dir + "/made.txt", "content": "made by the agent\n"}},
+				{Tool: "Bash", Args: map[string]any{"command": "sha256sum made.txt | tee sum", "description": "hash"}},
+				{Tool: "Bash", Args: map[string]any{"command": "curl -sS https://" + no + "/ 2>&1; true", "description": "fetch"}},
+			}
+		}, func(at string) []string {
+			return []string{"--env", "ANTHROPIC_BASE_URL=http://" + at, "--env", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "claude", "-p", "do it", "--output-format", "stream-json", "--verbose", "--include-partial-messages"}
+		}},
+		{"codex", "MOCK_KEY", func(_, no string) []model.Turn {
+			return []model.Turn{
+				{Tool: "exec_command", Args: map[string]any{"cmd": "echo made by the agent >made.txt"}},
+				{Tool: "exec_command", Args: map[string]any{"cmd": "sha256sum made.txt | tee sum"}},
+				{Tool: "exec_command", Args: map[string]any{"cmd": "curl -sS https://" + no + "/ 2>&1; true"}},
+			}
+		}, func(at string) []string {
+			return []string{"codex", "exec", "--skip-git-repo-check", "--json", "-c", "model_provider=mock", "-c", "model_providers.mock.name=mock", "-c", "model_providers.mock.base_url=http://" + at + "/v1",
+				"-c", "model_providers.mock.wire_api=responses", "-c", "model_providers.mock.env_key=MOCK_KEY", "-c", "model=m", "do it"}
+		}},
+	} {
+		t.Run(tc.name+" does a task", func(t *testing.T) {
+			b := user(t)
+			no := b.Host("no.test")
+			m := &model.Model{Key: "k-" + b.Token + "-0123", Turns: append(tc.turns(b.Dir, no), model.Turn{Text: "The task of " + b.Token + " is done."})}
+			l, err := net.Listen("tcp", "198.51.100.10:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &http.Server{Handler: m, ReadHeaderTimeout: 10 * time.Second}
+			go func() { _ = s.Serve(l) }() // ends with the test
+			t.Cleanup(func() { s.Close() })
+			_, port, _ := net.SplitHostPort(l.Addr().String())
+			at := b.Host("ok.test") + ":" + port
+			report := filepath.Join(t.TempDir(), "report")
+			b.Env = append(b.Env, tc.key+"="+m.Key)
+			r := b.OK(append([]string{"--report", report, "--allow", at, "--env", tc.key}, tc.args(at)...)...)
+			asked := m.Asked()
+			if len(asked) != len(m.Turns) {
+				t.Fatalf("the model was asked %d times: %s", len(asked), r)
+			}
+			sum := sha256.Sum256([]byte("made by the agent\n"))
+			hash := hex.EncodeToString(sum[:])
+			if got := b.File(t, "sum"); !strings.HasPrefix(got, hash) || b.File(t, "made.txt") != "made by the agent" {
+				t.Errorf("the tree has %q", got)
+			}
+			for i, want := range []string{"/etc/aisb/GUIDE.md", "", hash, "response 403"} {
+				if !strings.Contains(asked[i], want) {
+					t.Errorf("request %d has no %q: %s", i, want, drive.Tail(asked[i]))
+				}
+			}
+			events, _ := m.Streamed()
+			if events < 15 || !strings.Contains(r.Out, "The task of "+b.Token+" is done.") || tc.name == "claude" && strings.Count(r.Out, `"text_delta"`) < 3 {
+				t.Errorf("%d events: %s", events, r)
+			}
+			// Codex asks its maker's hosts too.
+			rep := drive.ReadReport(t, report)
+			if !slices.ContainsFunc(rep.Refused, func(r map[string]any) bool { return r["host"] == no }) || rep.EndedBy != "command" {
+				t.Errorf("%+v", rep)
+			}
+			unseen(t, no)
+		})
+	}
 	t.Run("codex", func(t *testing.T) {
 		b := user(t)
 		if r := b.OK("--net", "none", "codex", "--version"); !strings.Contains(r.Out, "0.171.0") {
