@@ -415,6 +415,8 @@ func untilSignal[T any](ctx context.Context, signals <-chan os.Signal, f func(co
 			if sig, ok := s.(syscall.Signal); ok {
 				cancel(signalError(sig))
 			}
+			// The next one ends the program, whatever f still takes away.
+			signal.Reset(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 		case <-done:
 		}
 	}()

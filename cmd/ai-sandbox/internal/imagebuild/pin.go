@@ -169,7 +169,7 @@ func (r Request) refresh(ctx context.Context, b Builder, o Options) (Plan, error
 		return Plan{}, fmt.Errorf("pin %s: %w", before.base, err)
 	}
 	unlock, err := lock(ctx, r.baseFile(before.base, ".lock"), func() {
-		o.Say("waiting for another ai-sandbox that looks for a new %s", before.base)
+		o.Say("waiting for another ai-sandbox that looks for a new %s and builds on it", before.base)
 	})
 	if err != nil {
 		return Plan{}, fmt.Errorf("pin %s: %w", before.base, err)

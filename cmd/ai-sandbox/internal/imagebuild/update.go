@@ -47,7 +47,7 @@ func (r Request) Update(ctx context.Context, b Builder, o Options) (Outcome, err
 		return out, err
 	}
 	unlock, err := lock(ctx, r.baseFile(in.base, ".lock"), func() {
-		o.Say("waiting for another ai-sandbox that looks for a new %s", in.base)
+		o.Say("waiting for another ai-sandbox that looks for a new %s and builds on it", in.base)
 	})
 	if err != nil {
 		return out, fmt.Errorf("update: %w", err)

@@ -228,6 +228,8 @@ func scriptSpec(id, script string) *specgen.SpecGenerator {
 	s.User = "0:0"
 	s.Env = map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 	s.ReadOnlyFilesystem = &no
+	// The base's own variables count in a build: one may name another registry.
+	s.UnsetEnvAll = &no
 	s.CapAdd = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"}
 	s.NetNS = specgen.Namespace{NSMode: specgen.Pasta}
 	s.NetworkOptions = map[string][]string{"pasta": {"-t", "none", "-u", "none", "-T", "none", "-U", "none"}}

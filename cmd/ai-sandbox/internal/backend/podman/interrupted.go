@@ -78,7 +78,7 @@ func (c *Client) working(ctx context.Context, b imagebuild.Build, since time.Tim
 		if l.State != external || l.Created.Before(since.Truncate(time.Second)) {
 			continue
 		}
-		if l.Image == b.From || slices.ContainsFunc(marked, func(i markedImage) bool { return i.id == l.ImageID }) {
+		if b.From != "" && l.Image == b.From || slices.ContainsFunc(marked, func(i markedImage) bool { return i.id == l.ImageID }) {
 			n++
 		}
 	}
