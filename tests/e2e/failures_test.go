@@ -18,6 +18,7 @@ func TestSuspended(t *testing.T) {
 // TestManyAtOnce is the same on each runtime: see drive.TestManyAtOnce.
 func TestManyAtOnce(t *testing.T) {
 	b := newBox(t)
+	b.OK("--net", "none", "--ephemeral-home", "--", "true") // makes what all have in common
 	before := snapshot(t)
 	drive.TestManyAtOnce(t, b, 30)
 	nothingLeft(t, before, 5*time.Second)
