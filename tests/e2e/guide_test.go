@@ -33,7 +33,7 @@ func TestGuide(t *testing.T) {
 			t.Errorf("the guide can be changed: %s", r)
 		}
 	}
-	r = b.OK("--net", "none", "pi", "--version")
+	b.OK("--net", "none", "pi", "--version")
 	if r = b.OK("--net", "none", "--", "cat", "/home/sandbox/.pi/agent/AGENTS.md"); !strings.Contains(r.Out, "/etc/aisb/GUIDE.md") {
 		t.Errorf("%s", r)
 	}

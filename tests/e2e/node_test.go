@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -99,7 +100,7 @@ func (p *pinBox) kept() []string {
 	p.T.Helper()
 	var out []string
 	entries, err := os.ReadDir(filepath.Join(p.cache, "ai-sandbox", "node"))
-	if err != nil && !os.IsNotExist(err) {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		p.T.Fatal(err)
 	}
 	for _, e := range entries {

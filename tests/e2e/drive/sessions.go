@@ -5,6 +5,7 @@ package drive
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -147,7 +148,7 @@ func TestSessions(t *testing.T, b *Box, left func(id string) (container, home bo
 	}
 	refused(125, "no such session", "exec", id, "--", "true")
 	refused(3, "no such session", "logs", "../records")
-	if _, err := os.Stat(s.Dir); !os.IsNotExist(err) {
+	if _, err := os.Stat(s.Dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("rm leaves %s: %v", s.Dir, err)
 	}
 

@@ -65,10 +65,10 @@ func eventText(e gate.Event) string {
 		host += " (TLS for " + e.SNI + ")"
 	}
 	words := []string{e.Time.Local().Format("2006-01-02 15:04:05.000"), fmt.Sprintf("%-7s", e.Verdict), e.Method, host}
-	switch {
-	case e.Verdict == gate.VerdictBlocked:
+	switch e.Verdict {
+	case gate.VerdictBlocked:
 		words = append(words, fmt.Sprintf("%d times, past the gate", max(e.Count, 1)))
-	case e.Verdict == gate.VerdictRefused:
+	case gate.VerdictRefused:
 		words = append(words, "rule: "+e.Rule)
 	default:
 		words = append(words, fmt.Sprintf("%s; %d bytes in, %d out, %d ms", e.Rule, e.BytesIn, e.BytesOut, e.DurationMS))

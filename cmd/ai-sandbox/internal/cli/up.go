@@ -51,7 +51,7 @@ var upVerb = &verb{
 // printed does not stay.
 func (a *app) up(asJSON bool) error {
 	code, err := a.engine.Detach(a.ctx, a.args, func(h session.Handle) error {
-		err := error(nil)
+		var err error
 		if asJSON {
 			err = printJSON(a.Out, h)
 		} else {

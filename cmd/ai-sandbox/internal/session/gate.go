@@ -75,7 +75,8 @@ func (g *runningGate) setConfig(c gate.Config) {
 // confirm asks the gate itself what it goes by.
 func (g *runningGate) confirm(ctx context.Context) error {
 	c := g.config()
-	ready, err := false, error(nil)
+	var ready bool
+	var err error
 	if g.port != 0 {
 		ready, err = probe(ctx, g.port, c)
 	} else {

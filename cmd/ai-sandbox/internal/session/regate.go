@@ -39,8 +39,8 @@ func changeBuiltin(g *builtin.Gate) func(context.Context, gate.Config) (int, err
 
 // changeSquids is how the session's own squids are. The peeking one comes first: until
 // the front one follows, what only one of them lets through is refused.
-func (r *runningGate) changeSquids(ctx context.Context, c gate.Config) (cut int, err error) {
-	before := r.config()
+func (g *runningGate) changeSquids(ctx context.Context, c gate.Config) (cut int, err error) {
+	before := g.config()
 	if len(c.Classes) > gate.MaxClasses {
 		return 0, fmt.Errorf("the list of a squid that runs can be changed up to %d entries, and this one would have %d: start the session anew, or use --gate-engine builtin", gate.MaxClasses, len(c.Classes))
 	}
@@ -49,20 +49,20 @@ func (r *runningGate) changeSquids(ctx context.Context, c gate.Config) (cut int,
 		return 0, fmt.Errorf("write the gate's configuration: %w", err)
 	}
 	lost := func(err error) (int, error) {
-		r.ctl.Close()
+		g.ctl.Close()
 		return 0, errors.Join(errGateLost, err)
 	}
 	for name, content := range files {
-		if err := replace(filepath.Join(r.confDir, name), content); err != nil {
+		if err := replace(filepath.Join(g.confDir, name), content); err != nil {
 			return lost(fmt.Errorf("write the gate's configuration: %w", err))
 		}
 	}
 	// As the entrypoint was told them (backend.Gate).
 	for i, port := range []uint16{c.PeekPort, c.FrontPort} {
-		if err := r.ctl.Send(spec.ToGuest{Reload: i + 1}); err != nil {
+		if err := g.ctl.Send(spec.ToGuest{Reload: i + 1}); err != nil {
 			return lost(err)
 		}
-		if err := awaitHash(ctx, port, c, r.ended); err != nil {
+		if err := awaitHash(ctx, port, c, g.ended); err != nil {
 			return lost(err)
 		}
 	}

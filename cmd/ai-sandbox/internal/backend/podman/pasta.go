@@ -50,7 +50,7 @@ func (c *Client) pastaGone(container string) error {
 		switch {
 		case n > 0:
 			return nil
-		case err != nil && err != unix.EINTR: //nolint:errorlint // poll(2) gives it bare
+		case err != nil && err != unix.EINTR:
 			return fmt.Errorf("wait for pasta's end: %w", err)
 		case err == nil:
 			return fmt.Errorf("pasta still serves its published ports after %v; end the pasta process", pastaEnds)
