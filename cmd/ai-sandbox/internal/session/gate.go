@@ -404,8 +404,8 @@ func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gat
 // watch closes ended when the gate is gone: its end of the control channel, or
 // what it says (which ends with conmon and with podman's service). A named gate
 // has neither; nothing is started with it that could outlive it.
-func (r *runningGate) watch(ctx context.Context, be backend.Backend, out *bounded, ended chan<- struct{}) error {
-	if r.ctl == nil {
+func (g *runningGate) watch(ctx context.Context, be backend.Backend, out *bounded, ended chan<- struct{}) error {
+	if g.ctl == nil {
 		return nil
 	}
 	var once sync.Once
@@ -413,7 +413,7 @@ func (r *runningGate) watch(ctx context.Context, be backend.Backend, out *bounde
 	go func() {
 		defer end()
 		for {
-			if _, err := r.ctl.Recv(); err != nil {
+			if _, err := g.ctl.Recv(); err != nil {
 				return
 			}
 		}
@@ -421,7 +421,7 @@ func (r *runningGate) watch(ctx context.Context, be backend.Backend, out *bounde
 	ready, gone := make(chan struct{}), make(chan error, 1)
 	go func() {
 		defer end()
-		gone <- be.Attach(context.WithoutCancel(ctx), r.container, false, backend.Streams{Stdout: out, Stderr: out}, ready)
+		gone <- be.Attach(context.WithoutCancel(ctx), g.container, false, backend.Streams{Stdout: out, Stderr: out}, ready)
 	}()
 	select {
 	case <-ready:
