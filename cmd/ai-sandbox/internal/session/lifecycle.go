@@ -204,7 +204,7 @@ func (m *Manager) lookup(id string) (rec store.Record, alive store.Liveness, ok 
 	return rec, alive, true, nil
 }
 
-// ended tells whether a session that has no record has been there.
+// wasThere is nil where a session that has no record has left its directory.
 func (m *Manager) wasThere(id string) error {
 	_, err := m.Traces().Events(id)
 	if errors.Is(err, fs.ErrNotExist) {
