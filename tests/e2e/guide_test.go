@@ -15,9 +15,9 @@ func TestGuide(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	host := b.Host("ok.test")
-	script := `cat /etc/aisb/GUIDE.md; echo -- >/etc/aisb/GUIDE.md; rm -f /etc/aisb/GUIDE.md /run/aisb/GUIDE.md; stat -Lc %a /etc/aisb/GUIDE.md; curl -sS https://` + b.Host("no.test") + `/; curl -sS --noproxy '*' https://` + host + `/; true`
+	script := `cat /etc/aisb/GUIDE.md; grep "^The project is " /etc/aisb/GUIDE.md | grep -qF "$PWD" && echo named; echo -- >/etc/aisb/GUIDE.md; rm -f /etc/aisb/GUIDE.md /run/aisb/GUIDE.md; stat -Lc %a /etc/aisb/GUIDE.md; curl -sS https://` + b.Host("no.test") + `/; curl -sS --noproxy '*' https://` + host + `/; true`
 	r := b.OK("--allow", host, "--publish", ":3000", "--", "sh", "-c", script)
-	for _, want := range []string{"- " + host + "\n", "- 3000\n", "The project is `" + b.Dir + "`", "git push origin BRANCH", "\n400\n"} {
+	for _, want := range []string{"- " + host + "\n", "- 3000\n", "\nnamed\n", "git push origin BRANCH", "\n400\n"} {
 		if !strings.Contains(r.Out, want) {
 			t.Errorf("%q is not there: %s", want, r)
 		}
