@@ -83,7 +83,9 @@ func TestCredentialsAndExtras(t *testing.T) {
 		}
 	}
 	// The real pi loads an extension that is shown to it.
-	if r := u.Run("--net", "none", "--env", "PI_OFFLINE=1", "--harness-extra", own+"/ext", "pi", "--list-models"); r.Code != 0 {
+	u.has("models.json", keylessModels)
+	u.Env = []string{"AI_API_TOKEN=token-" + u.Token + "-0123"}
+	if r := u.Run("--net", "none", "--ephemeral-home", "--env", "PI_OFFLINE=1", "--harness-extra", own+"/ext", "pi", "--list-models"); r.Code != 0 {
 		t.Errorf("%s", r)
 	}
 }
