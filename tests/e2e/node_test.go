@@ -5,6 +5,7 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -100,7 +101,7 @@ func (p *pinBox) kept() []string {
 	p.T.Helper()
 	var out []string
 	entries, err := os.ReadDir(filepath.Join(p.cache, "ai-sandbox", "node"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		p.T.Fatal(err)
 	}
 	for _, e := range entries {
