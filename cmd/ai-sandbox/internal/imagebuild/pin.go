@@ -186,23 +186,29 @@ func (r Request) refresh(ctx context.Context, b Builder, o Options) (Plan, error
 			return Plan{}, err
 		}
 	}
-	// Where the record is a new one, another process has just done it.
-	if in.pin.same(before.pin) {
-		if in, err = r.check(ctx, b, o, in); err != nil {
+	// Where the record is a new one, another process has just asked the registry. It
+	// may have other rules about signatures.
+	done := in.pin.Digest != "" && !in.pin.same(before.pin)
+	if in, err = r.check(ctx, b, o, in); err != nil {
+		return Plan{}, err
+	}
+	// Of images on no pin, nobody can say whether they have a signature.
+	usable := built && (in.demands == "" || in.pin.Digest != "")
+	if !done && r.due(in, time.Now()) {
+		if in, err = r.ask(ctx, b, o, in, built); err != nil {
 			return Plan{}, err
-		}
-		if r.due(in, time.Now()) {
-			if in, err = r.ask(ctx, b, o, in, built); err != nil {
-				return Plan{}, err
-			}
 		}
 	}
 	if in, err = r.learn(ctx, in); err != nil {
 		return Plan{}, err
 	}
 	p, err := r.build(ctx, b, o, in)
-	if err != nil && ctx.Err() == nil && built && !o.Asked && !o.Rebuild {
-		o.Say("the images on the new %s could not be built, so those on the one of %s are used (%v)", in.base, old.Pinned.Format(time.DateOnly), err)
+	if err != nil && ctx.Err() == nil && usable && !o.Asked && !o.Rebuild {
+		was := image.Unpinned
+		if old.BaseDigest != "" {
+			was = "the one of " + old.Pinned.Format(time.DateOnly)
+		}
+		o.Say("the images on the new %s could not be built, so those on %s are used (%v)", in.base, was, err)
 		return old, os.WriteFile(r.baseFile(in.base, ".tried"), nil, 0o600)
 	}
 	if err != nil {
@@ -258,22 +264,22 @@ func (r Request) ask(ctx context.Context, b Builder, o Options, in inputs, built
 	if err := os.Remove(tried); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return in, err
 	}
-	return r.pinned(o, in, d, time.Now())
+	return r.pinned(o, in, d, built, time.Now())
 }
 
 // pinned puts a new digest into the inputs. What changes nothing that is built, or
 // replaces nothing, is recorded at once.
-func (r Request) pinned(o Options, in inputs, d digest.Digest, now time.Time) (inputs, error) {
+func (r Request) pinned(o Options, in inputs, d digest.Digest, built bool, now time.Time) (inputs, error) {
 	if _, err := in.base.Pin(d); err != nil {
 		return in, err
 	}
 	old := in.pin.Digest
 	in.pin = in.newPin(d, now)
-	if old == "" || old == d {
+	if old == "" && !built || old == d {
 		if err := r.recordBase(in.base, in.pin); err != nil {
 			return in, err
 		}
-	} else {
+	} else if old != "" {
 		o.Say("%s has moved to %.19s", in.base, d)
 	}
 	if old == d {

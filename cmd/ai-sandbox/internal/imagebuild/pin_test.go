@@ -170,6 +170,41 @@ func TestNewBaseBroken(t *testing.T) {
 	}
 }
 
+// The same where the old images stand on no pin at all: that of the images that could
+// not be built is not remembered.
+func TestFirstPinBroken(t *testing.T) {
+	w := newWorld(t)
+	w.leadsTo("")
+	old := w.ensure(t)
+	w.leadsTo(digestB)
+	if err := os.Remove(w.req.baseFile(old.BaseRef, ".tried")); err != nil {
+		t.Fatal(err)
+	}
+	w.said = nil
+	w.builder.onBuild = func(context.Context, Build) error { return errors.New("exit status 9") }
+	for i := range 2 {
+		if p := w.ensure(t); p.Sandbox.ID != old.Sandbox.ID || p.BaseDigest != "" {
+			t.Errorf("start %d: on %q", i, p.BaseDigest)
+		}
+	}
+	if all := strings.Join(w.said, "\n"); !strings.Contains(all, "could not be built, so those on UNPINNED are used") || strings.Contains(all, "0001") {
+		t.Errorf("said %q", w.said)
+	}
+	// Not so where a signature is demanded: nobody has looked for one of these.
+	w.rules("sha256:rules")
+	if p, err := w.req.Ensure(t.Context(), w.builder, w.opt); err == nil {
+		t.Errorf("with a demand: on %q", p.BaseDigest)
+	}
+	w.rules("")
+	w.opt.Asked, w.builder.onBuild = true, nil
+	if p := w.ensure(t); p.BaseDigest != digestB {
+		t.Errorf("mended: on %q", p.BaseDigest)
+	}
+	if p, err := w.req.Plan(); err != nil || p.BaseDigest != digestB || p.Due {
+		t.Errorf("mended: pinned to %q, due %v, %v", p.BaseDigest, p.Due, err)
+	}
+}
+
 func TestPullInstead(t *testing.T) {
 	w := newWorld(t)
 	w.leadsTo("")

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -73,6 +74,48 @@ func TestPinFromBefore(t *testing.T) {
 	w.rules("")
 	if p := w.ensure(t); p.BaseDigest != digestA {
 		t.Errorf("nothing is demanded any more: on %s", p.BaseDigest)
+	}
+}
+
+// What another process has pinned meanwhile, under rules that demand nothing, is checked
+// as well.
+func TestPinOfAnother(t *testing.T) {
+	for name, signed := range map[string]bool{"not signed": false, "signed": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			p := w.ensure(t)
+			w.rules("sha256:rules")
+			w.signed(digestA, digestA)
+			if signed {
+				w.signed(digestA, digestA, digestB)
+			}
+			unlock, err := lock(t.Context(), w.req.baseFile(p.BaseRef, ".lock"), func() {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.opt.Say = func(string, ...any) {
+				if unlock == nil {
+					return
+				}
+				other := inputs{base: p.BaseRef}
+				if err := w.req.recordBase(p.BaseRef, other.newPin(digestB, time.Now())); err != nil {
+					t.Error(err)
+				}
+				unlock()
+				unlock = nil
+			}
+			if !signed {
+				w.refused(t, "pinned by another")
+				return
+			}
+			w.resolved = 0
+			if p := w.ensure(t); p.BaseDigest != digestB || w.resolved != 1 {
+				t.Errorf("on %s, asked %d times", p.BaseDigest, w.resolved)
+			}
+			if p, err := w.req.Plan(); err != nil || p.Due {
+				t.Errorf("due: %v, %v", p.Due, err)
+			}
+		})
 	}
 }
 
