@@ -36,8 +36,8 @@ func (o *Outcome) note(format string, a ...any) { o.Notes = append(o.Notes, fmt.
 
 // Update asks for the newest base, Node and harnesses, and for every Debian package
 // anew, and builds. Nothing of it is remembered before there are images of it.
-func (r Request) Update(ctx context.Context, b Builder, o Options) (Outcome, error) {
-	out := newOutcome()
+func (r Request) Update(ctx context.Context, b Builder, o Options) (out Outcome, err error) {
+	out = newOutcome()
 	o.Asked = true
 	if err := os.MkdirAll(filepath.Join(r.CacheDir, "base"), 0o700); err != nil {
 		return out, fmt.Errorf("update: %w", err)
@@ -82,6 +82,11 @@ func (r Request) Update(ctx context.Context, b Builder, o Options) (Outcome, err
 			return out, err
 		}
 	}
+	// What is built from here on is of this moment, so nobody else has it.
+	var built []inputs
+	var kept Plan
+	defer func() { err = errors.Join(err, r.drop(ctx, b, built, kept)) }()
+	built = append(built, next)
 	p, err := r.build(ctx, b, o, next)
 	if err != nil {
 		return out, err
@@ -90,11 +95,12 @@ func (r Request) Update(ctx context.Context, b Builder, o Options) (Outcome, err
 		if err := r.newestLocks(ctx, b, p.Sandbox.ID, &next, &out); err != nil {
 			return out, err
 		}
+		built = append(built, next)
 		if p, err = r.build(ctx, b, o, next); err != nil {
 			return out, err
 		}
 	}
-	if err := r.compare(in, next, old, p, &out); err != nil {
+	if err := r.compare(ctx, b, in, next, old, p, &out); err != nil {
 		return out, err
 	}
 	err = r.recordPin(p)
@@ -103,8 +109,9 @@ func (r Request) Update(ctx context.Context, b Builder, o Options) (Outcome, err
 	}
 	if len(out.Changes) == 0 {
 		// What is there is what was built: it stays, and so does its hash.
-		return out, errors.Join(err, r.drop(ctx, b, p.Sandbox), r.drop(ctx, b, p.Gate))
+		return out, err
 	}
+	kept = p
 	for name, l := range next.locks {
 		if l != nil && l != in.locks[name] {
 			err = errors.Join(err, r.recordLock(name, l, time.Now()))
@@ -117,13 +124,20 @@ func (r Request) Update(ctx context.Context, b Builder, o Options) (Outcome, err
 }
 
 // compare lists what differs between two plans and their images.
-func (r Request) compare(in, next inputs, old, now Plan, out *Outcome) error {
+func (r Request) compare(ctx context.Context, b Builder, in, next inputs, old, now Plan, out *Outcome) error {
 	out.Changes = append(out.Changes, r.recipeChanges(in, next)...)
 	for _, img := range [][2]Image{{old.Sandbox, now.Sandbox}, {old.Gate, now.Gate}} {
 		kind := img[1].Kind
-		before, err := r.packages(img[0].ID)
+		// A manifest is kept longer than its image.
+		there, err := exists(ctx, b, img[0].ID)
 		if err != nil {
 			return err
+		}
+		var before []image.Package
+		if there {
+			if before, err = r.packages(img[0].ID); err != nil {
+				return err
+			}
 		}
 		after, err := r.packages(img[1].ID)
 		if err != nil {
@@ -139,13 +153,27 @@ func (r Request) compare(in, next inputs, old, now Plan, out *Outcome) error {
 	return nil
 }
 
-// drop forgets an image that was built for nothing.
-func (r Request) drop(ctx context.Context, b Builder, img Image) error {
-	record, err := r.imageFile(img.Built, ".json")
-	if err != nil {
-		return err
+// drop removes what was built for nothing, with all that is kept of it: the images of the
+// inputs, but those of the plan that is kept. The log of a build that failed stays.
+func (r Request) drop(ctx context.Context, b Builder, built []inputs, kept Plan) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	var errs []error
+	for _, in := range built {
+		p, err := r.plan(in)
+		errs = append(errs, err)
+		for _, img := range []Image{p.Sandbox, p.Gate} {
+			if img.ID == "" || img.ID == kept.Sandbox.ID || img.ID == kept.Gate.ID {
+				continue
+			}
+			if err := r.Remove(ctx, b, Found{ID: img.ID, Labels: img.Labels}); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			errs = append(errs, os.Remove(r.manifestFile(img.ID)))
+		}
 	}
-	return errors.Join(os.Remove(record), os.Remove(r.manifestFile(img.ID)), b.RemoveImage(ctx, img.ID))
+	return errors.Join(errs...)
 }
 
 // Check tells what Update would change, and changes nothing.

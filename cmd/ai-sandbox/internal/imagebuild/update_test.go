@@ -121,6 +121,64 @@ func TestUpdatePackages(t *testing.T) {
 	}
 }
 
+// Where podman has lost the images, those of an update stay, though nothing else is new.
+func TestUpdateOfLostImages(t *testing.T) {
+	for name, lose := range map[string]func(Plan) []Image{
+		"both":       func(p Plan) []Image { return []Image{p.Sandbox, p.Gate} },
+		"the gate's": func(p Plan) []Image { return []Image{p.Gate} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newUpdateWorld(t)
+			old := w.ensure(t)
+			for _, img := range lose(old) {
+				delete(w.builder.images, img.ID)
+			}
+			out := w.update(t)
+			if len(out.Changes) != len(lose(old)) || out.Changes[0].Kind != "image" || out.Images["gate"].ID == "" {
+				t.Errorf("an update says %+v", out)
+			}
+			builds := len(w.builder.builds)
+			if p := w.ensure(t); p.Gate.ID != out.Images["gate"].ID || p.Sandbox.ID != out.Images["sandbox"].ID || len(w.builder.builds) != builds {
+				t.Errorf("runs stand on %s after %d more builds", p.Gate.Ref, len(w.builder.builds)-builds)
+			}
+		})
+	}
+}
+
+// An update that comes to no end, or to nothing new, leaves no image and no record; the
+// log of the build that failed is kept.
+func TestUpdateLeavesNothing(t *testing.T) {
+	w := newUpdateWorld(t)
+	w.ensure(t)
+	images, before := len(w.builder.images), files(t, w.req.StateDir)
+	w.update(t)
+	if after := files(t, w.req.StateDir); len(w.builder.images) != images || !reflect.DeepEqual(before, after) {
+		t.Errorf("nothing new: %d images, %q", len(w.builder.images), after)
+	}
+	w.builder.onBuild = func(_ context.Context, b Build) error {
+		if strings.HasPrefix(b.Mark, "sandbox-") {
+			return errors.New("exit status 9")
+		}
+		return nil
+	}
+	if _, err := w.req.Update(t.Context(), w.builder, w.opt); err == nil {
+		t.Error("a broken build is no error")
+	}
+	after := files(t, w.req.StateDir)
+	if len(w.builder.images) != images || len(after) != len(before)+1 || !strings.Contains(strings.Join(after, " "), ".log") {
+		t.Errorf("a broken build: %d images, %q", len(w.builder.images), after)
+	}
+	w.builder.onBuild = nil
+	// With nothing built before, a newer harness costs a second image, and the first is
+	// not kept.
+	w = newUpdateWorld(t)
+	w.harnessAt(t, "pi", "1.7.0", "22.19.0")
+	w.update(t)
+	if len(w.builder.images) != 2 {
+		t.Errorf("a first update leaves %d images", len(w.builder.images))
+	}
+}
+
 func TestUpdateBase(t *testing.T) {
 	w := newUpdateWorld(t)
 	w.req.KeepPin, w.req.TTLDays = true, -1 // update is asked for
