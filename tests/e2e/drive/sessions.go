@@ -136,7 +136,7 @@ func TestSessions(t *testing.T, b *Box, left func(id string) (container, home bo
 	if c, h := left(id); c || h {
 		t.Errorf("left are a container %v, a home %v", c, h)
 	}
-	want := []string{"begun", "sandbox", "enforced", "go", "exec", "exited", "removed", "ended"}
+	want := []string{"begun", "sandbox", "enforced", "go", "started", "exec", "exited", "removed", "ended"}
 	if got := b.events(t, id); !slices.Equal(got, want) {
 		t.Errorf("events %q", got)
 	}
