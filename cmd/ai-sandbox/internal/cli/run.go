@@ -255,7 +255,8 @@ func inImage(h harness.Harness, set []string) error {
 func (a *app) harness(in *policy.Input, s setup, h harness.Harness) {
 	a.access(in, h, harness.BindInput{
 		Home: s.Facts.Home, Project: in.Facts.Project, Workdir: in.Place(), WholeHome: s.settings.Bool("bind_harness_home"),
-		Login: s.settings.Text("credentials") != "env",
+		// Pi makes a lock beside the file, and ends where it can't.
+		Login: s.settings.Text("credentials") == "host" || s.settings.Text("credentials") == "" && !h.Bridge,
 	})
 }
 

@@ -131,7 +131,7 @@ var Options = []Option{
 	{Key: "thinking", Default: "xhigh", Values: []string{"off", "minimal", "low", "medium", "high", "xhigh", "max", policy.ThinkingHost}, Use: UseStart, Topic: "agent", Arg: "LEVEL",
 		Usage: "how much pi, claude or codex reasons; host leaves it to your own configuration of it"},
 	{Key: "credentials", Values: []string{"env", "host"}, Source: InFile | InEnv | InFlag, Use: UseStart, Topic: "agent", Arg: "FROM",
-		Usage: "how an agent is logged in: env (by a variable that --env passes), or host (by the file with its login in your home, that alone and read-only); unless named, host with the local runtime and env with podman's"},
+		Usage: "how an agent is logged in: env (by a variable that --env passes), or host (by the file with its login in your home, that alone and read-only); unless named, host with the local runtime (not for pi) and env with podman's"},
 	{Key: "harness_extra", Kind: List, Source: InFile | InEnv | InFlag, Use: UseStart, Topic: "agent", Arg: "PATH",
 		Usage: "show a skill, a prompt or an extension of yours, a file or directory, read-only where the agent looks for it; repeat for more"},
 	{Key: "pi_config", Kind: Bool, Default: "true", Use: UseStart | UseInspect, Topic: "agent",
