@@ -104,10 +104,13 @@ func TestWriteInspection(t *testing.T) {
 		EnforcedBy: "squid-openssl 6.13-2",
 		Images: []InspectedImage{{Kind: "gate", Ref: "localhost/ai-sandbox-gate:x", ID: "abc", Created: now.Add(-50 * time.Hour), Labels: map[string]string{"aisb.kind": "gate\nx"},
 			Base:     &InspectedBase{Ref: "docker.io/library/debian:x", Digest: "sha256:1", Today: "sha256:2", Moved: true},
-			Packages: []image.Package{{Kind: "deb", Name: "squid-openssl", Version: "6.13-2"}}}}}, now); err != nil {
+			Packages: []image.Package{{Kind: "deb", Name: "squid-openssl", Version: "6.13-2"}}},
+			{Base: &InspectedBase{Ref: "a.example/pinned", Digest: "sha256:3", Today: "sha256:3"}},
+			{Base: &InspectedBase{Ref: "a.example/unpinned", Digest: image.Unpinned, Today: "sha256:4"}}}}, now); err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"enforced by  squid-openssl 6.13-2\n", "age          2 days", "sha256:2: it has moved", `label        aisb.kind=gate\nx`, "package      deb squid-openssl 6.13-2\n"} {
+	for _, part := range []string{"enforced by  squid-openssl 6.13-2\n", "age          2 days", "sha256:2: it has moved", `label        aisb.kind=gate\nx`, "package      deb squid-openssl 6.13-2\n",
+		"  digest     sha256:3\n  today      the same\n", "  digest     UNPINNED\n  today      sha256:4\n"} {
 		if !strings.Contains(b.String(), part) {
 			t.Errorf("no %q in\n%s", part, b.String())
 		}

@@ -126,6 +126,8 @@ func writeInspection(w io.Writer, in Inspection, now time.Time) error {
 				line("  today", "not known: %s", b.Problem)
 			case b.Moved:
 				line("  today", "%s: it has moved; ai-sandbox update takes it over", b.Today)
+			case b.Digest == image.Unpinned:
+				line("  today", "%s", b.Today)
 			case b.Today != "":
 				line("  today", "the same")
 			}

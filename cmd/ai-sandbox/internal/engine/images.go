@@ -88,7 +88,7 @@ func listed(ctx context.Context, r cli.ImagesRequest) (imagebuild.Request, *podm
 	if err != nil {
 		return fail(err)
 	}
-	used, err := uses(ctx, m, c, r.Configured)
+	used, err := uses(ctx, m, c, r.Configured, found)
 	if err != nil {
 		return fail(err)
 	}
@@ -119,7 +119,7 @@ func listed(ctx context.Context, r cli.ImagesRequest) (imagebuild.Request, *podm
 }
 
 // uses says in words what uses an image, by ids.
-func uses(ctx context.Context, m *session.Manager, c *podman.Client, configured []cli.ImageRequest) (map[string][]string, error) {
+func uses(ctx context.Context, m *session.Manager, c *podman.Client, configured []cli.ImageRequest, found []imagebuild.Found) (map[string][]string, error) {
 	used := map[string][]string{}
 	add := func(id, by string) {
 		if id != "" {
@@ -131,15 +131,13 @@ func uses(ctx context.Context, m *session.Manager, c *podman.Client, configured 
 		if err != nil {
 			return nil, err
 		}
-		p, err := req.Plan()
-		if errors.Is(err, imagebuild.ErrUnresolved) {
-			continue // nothing is built of it
-		}
+		ids, err := req.Uses(found)
 		if err != nil {
 			return nil, err
 		}
-		add(p.Sandbox.ID, "a configuration")
-		add(p.Gate.ID, "a configuration")
+		for _, id := range ids {
+			add(id, "a configuration")
+		}
 	}
 	records, err := m.Store.List()
 	if err != nil {

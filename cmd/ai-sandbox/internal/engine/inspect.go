@@ -75,6 +75,9 @@ func inspected(ctx context.Context, r cli.BuildRequest, what string, offline boo
 		return out, err
 	}
 	p, err := req.Plan()
+	if errors.Is(err, imagebuild.ErrUnresolved) {
+		return out, fmt.Errorf("%w: ai-sandbox build", err)
+	}
 	if err != nil {
 		return out, err
 	}
@@ -207,7 +210,11 @@ func (l inspector) base(ctx context.Context, ref, digest string) *cli.InspectedB
 	if base, pin, when, err := l.req.Pin(); err == nil && base == parsed && string(pin) == digest {
 		b.Pinned = when
 	}
-	if l.offline {
+	switch {
+	case parsed.Digest != "":
+		b.Problem = "it is named by its digest, so the registry was not asked"
+		return b
+	case l.offline:
 		b.Problem = "the registry was not asked"
 		return b
 	}
@@ -215,6 +222,7 @@ func (l inspector) base(ctx context.Context, ref, digest string) *cli.InspectedB
 		b.Problem = err.Error()
 		return b
 	}
-	b.Moved = b.Today != digest
+	// What stands on no pin is not known to have been another one.
+	b.Moved = digest != image.Unpinned && b.Today != digest
 	return b
 }

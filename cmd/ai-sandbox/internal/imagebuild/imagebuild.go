@@ -172,7 +172,7 @@ type Options struct {
 }
 
 // Plan reads what is remembered, and contacts nobody. Its error is ErrUnresolved
-// when Node's checksum is not known yet; BaseRef and BaseDigest are then set.
+// when Node's checksum is not known yet; all but the sandbox's image is then set.
 func (r Request) Plan() (Plan, error) {
 	in, err := r.inputs()
 	if err != nil {
@@ -188,14 +188,15 @@ func (r Request) plan(in inputs) (Plan, error) {
 	for _, name := range r.harnesses() {
 		p.Harnesses = append(p.Harnesses, Harness{name, in.version(name)})
 	}
-	if in.node.SHA256 == "" {
-		return p, fmt.Errorf("the checksum of node %s is %w", in.node.Version, ErrUnresolved)
-	}
 	on := image.Base{Ref: in.base, Digest: p.BaseDigest}
 	// At once: with a large CA file each takes some milliseconds of a start.
 	var wg sync.WaitGroup
 	var errs [2]error
 	wg.Go(func() {
+		if in.node.SHA256 == "" {
+			errs[0] = fmt.Errorf("the checksum of node %s is %w", in.node.Version, ErrUnresolved)
+			return
+		}
 		p.Sandbox, errs[0] = r.planImage(image.Recipe{Kind: image.KindSandbox, Base: on, Node: in.node, EntrypointSHA256: r.EntrypointSHA256, CA: r.CA,
 			Packages: in.packages, Harnesses: r.harnesses(), Locks: in.locks, Apt: r.Apt, Setup: r.Setup})
 	})
@@ -203,8 +204,13 @@ func (r Request) plan(in inputs) (Plan, error) {
 		p.Gate, errs[1] = r.planImage(image.Recipe{Kind: image.KindGate, Base: on, EntrypointSHA256: r.EntrypointSHA256, CA: r.CA, Packages: in.packages})
 	})
 	wg.Wait()
-	if err := errors.Join(errs[:]...); err != nil {
-		return Plan{}, err
+	switch {
+	case errs[1] != nil:
+		return Plan{}, errs[1]
+	case errors.Is(errs[0], ErrUnresolved):
+		return p, errs[0]
+	case errs[0] != nil:
+		return Plan{}, errs[0]
 	}
 	return p, nil
 }

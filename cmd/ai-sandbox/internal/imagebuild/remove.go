@@ -34,6 +34,30 @@ func (r Request) recordOf(kind image.Kind, tag string) (imageRecord, error) {
 	return rec, err
 }
 
+// Uses are the ids of the images of the request, of those that are there: also where no
+// run may stand on them yet, because a signature of Node's checksum is to be seen first.
+// Where that is not known at all any more, each sandbox with the same Node counts.
+func (r Request) Uses(found []Found) ([]string, error) {
+	r.Keyring = ""
+	p, err := r.Plan()
+	unresolved := errors.Is(err, ErrUnresolved)
+	if err != nil && !unresolved {
+		return nil, err
+	}
+	var ids []string
+	for _, img := range []Image{p.Gate, p.Sandbox} {
+		if img.ID != "" {
+			ids = append(ids, img.ID)
+		}
+	}
+	for _, f := range found {
+		if unresolved && f.Labels[image.LabelKind] == string(image.KindSandbox) && f.Labels[image.LabelNode] == p.in.node.Version {
+			ids = append(ids, f.ID)
+		}
+	}
+	return ids, nil
+}
+
 // Remove removes an image that is Here, with its record and the log of its build,
 // unless a container uses it. Its manifest stays, so that it can still be told what a
 // session stood on.

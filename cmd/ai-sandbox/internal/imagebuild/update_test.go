@@ -429,3 +429,39 @@ func TestRemove(t *testing.T) {
 		t.Errorf("the record of what replaced it: %q, %v", id, err)
 	}
 }
+
+// A configuration keeps its images where a run may not stand on them yet, because the
+// checksum of its Node is to be signed, or is not known at all any more.
+func TestUses(t *testing.T) {
+	w := newWorld(t)
+	p := w.ensure(t)
+	sandbox := Found{ID: p.Sandbox.ID, Labels: p.Sandbox.Labels}
+	other := Found{ID: "other", Labels: map[string]string{image.LabelKind: "sandbox", image.LabelNode: "1.2.3"}}
+	both := []string{p.Gate.ID, p.Sandbox.ID}
+	for _, c := range []struct {
+		name   string
+		change func()
+		found  []Found
+		want   []string
+	}{
+		{"as built", func() {}, []Found{sandbox, other}, both},
+		{"with a keyring", func() { w.asks("ann") }, []Found{sandbox, other}, both},
+		{"without the checksum", func() {
+			node, err := w.req.node(nodeVersion)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Remove(w.req.sumFile(node)); err != nil {
+				t.Fatal(err)
+			}
+		}, []Found{sandbox, other}, both},
+		{"with nothing there", func() {}, []Found{other}, both[:1]},
+		{"of another version", func() { w.req.NodeVersion = "22.99.0" }, []Found{sandbox, other}, both[:1]},
+		{"of another base", func() { w.req.Base = "registry.example/debian:x" }, []Found{other}, nil},
+	} {
+		c.change()
+		if got, err := w.req.Uses(c.found); err != nil || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %q, %v", c.name, got, err)
+		}
+	}
+}
