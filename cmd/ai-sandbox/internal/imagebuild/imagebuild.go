@@ -243,7 +243,7 @@ func (r Request) Ensure(ctx context.Context, b Builder, o Options) (Plan, error)
 	if p.Due {
 		return r.refresh(ctx, b, o)
 	}
-	in, err := r.learn(ctx, p.in)
+	in, err := r.learn(ctx, o, p.in)
 	if err != nil {
 		return Plan{}, err
 	}

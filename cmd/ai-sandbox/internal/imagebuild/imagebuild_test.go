@@ -413,7 +413,7 @@ func TestBadDownloads(t *testing.T) {
 			w := newWorld(t)
 			if c.learned {
 				node, _ := w.req.node(w.req.NodeVersion)
-				if err := w.req.learnSum(t.Context(), node); err != nil {
+				if err := w.req.learnSum(t.Context(), w.opt, node); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -472,6 +472,36 @@ func TestTrustOnFirstUse(t *testing.T) {
 	_, err := w.req.Ensure(t.Context(), w.builder, w.opt)
 	if err == nil || !strings.Contains(err.Error(), w.site.URL) || !strings.Contains(err.Error(), " said ") {
 		t.Errorf("another release of the same version: %v", err)
+	}
+}
+
+// Of two that learn a checksum at once, the second does not replace what the first was
+// told, and does not ask.
+func TestChecksumLearntByAnother(t *testing.T) {
+	w := newWorld(t)
+	node, err := w.req.node(nodeVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(w.req.CacheDir, "node"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := lock(t.Context(), w.req.nodeLock(), func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := sumRecord{File: node.File(), SHA256: sumOfBytes("first"), Site: "https://a.example", Seen: time.Now().UTC()}
+	o := Options{Say: func(string, ...any) {
+		if err := writeRecord(w.req.sumFile(node), first); err != nil {
+			t.Error(err)
+		}
+		unlock()
+	}}
+	if err := w.req.learnSum(t.Context(), o, node); err != nil {
+		t.Fatal(err)
+	}
+	if rec, err := w.req.readSum(node); err != nil || rec.SHA256 != first.SHA256 || w.site.asked != 0 {
+		t.Errorf("%+v, %v, asked %d times", rec, err, w.site.asked)
 	}
 }
 
@@ -550,7 +580,7 @@ func TestAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.req.learnSum(t.Context(), node); err != nil {
+	if err := w.req.learnSum(t.Context(), w.opt, node); err != nil {
 		t.Fatal(err)
 	}
 	w.opt.Say, w.opt.Resolve = nil, func(context.Context, image.Reference) (digest.Digest, error) { return digestA, nil }

@@ -43,7 +43,16 @@ const (
 // learnSum asks the site for the checksum of a release that the recipe has none
 // for, and remembers it: it is trusted at first use, and never replaced. Where there is
 // a keyring, one of its keys has to have signed it.
-func (r Request) learnSum(ctx context.Context, n image.Node) error {
+func (r Request) learnSum(ctx context.Context, o Options, n image.Node) error {
+	unlock, err := r.lockNode(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	// Another process may have learnt it meanwhile.
+	if sum, err := r.recordedSum(n); err != nil || sum != "" {
+		return err
+	}
 	known, err := r.readSum(n)
 	if err != nil {
 		return err
@@ -80,14 +89,22 @@ func (r Request) learnSum(ctx context.Context, n image.Node) error {
 	return writeRecord(r.sumFile(n), sumRecord{File: n.File(), SHA256: sum, Site: site, Seen: time.Now().UTC(), Signer: signer, Keyring: r.Keyring})
 }
 
+func (r Request) nodeLock() string { return filepath.Join(r.CacheDir, "node", "lock") }
+
+// lockNode has one process at a time ask about Node, and fetch it.
+func (r Request) lockNode(ctx context.Context, o Options) (unlock func(), err error) {
+	path := r.nodeLock()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	return lock(ctx, path, func() { o.Say("waiting for another ai-sandbox that fetches Node") })
+}
+
 // placeTarball puts the tarball at dst, fetching it if it is not cached. What is
 // cached is checked each time.
 func (r Request) placeTarball(ctx context.Context, o Options, n image.Node, dst string) error {
-	dir := filepath.Join(r.CacheDir, "node")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	unlock, err := lock(ctx, filepath.Join(dir, "lock"), func() { o.Say("waiting for another ai-sandbox that fetches Node") })
+	dir := filepath.Dir(r.nodeLock())
+	unlock, err := r.lockNode(ctx, o)
 	if err != nil {
 		return err
 	}

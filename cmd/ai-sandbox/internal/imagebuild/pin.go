@@ -128,11 +128,11 @@ func (r Request) node(version string) (image.Node, error) {
 }
 
 // learn finds out and records the checksum of Node that the inputs lack.
-func (r Request) learn(ctx context.Context, in inputs) (inputs, error) {
+func (r Request) learn(ctx context.Context, o Options, in inputs) (inputs, error) {
 	if in.node.SHA256 != "" {
 		return in, nil
 	}
-	err := r.learnSum(ctx, in.node)
+	err := r.learnSum(ctx, o, in.node)
 	if err == nil {
 		in.node.SHA256, err = r.recordedSum(in.node)
 	}
@@ -199,7 +199,7 @@ func (r Request) refresh(ctx context.Context, b Builder, o Options) (Plan, error
 			return Plan{}, err
 		}
 	}
-	if in, err = r.learn(ctx, in); err != nil {
+	if in, err = r.learn(ctx, o, in); err != nil {
 		return Plan{}, err
 	}
 	p, err := r.build(ctx, b, o, in)

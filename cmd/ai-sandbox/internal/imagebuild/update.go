@@ -70,7 +70,7 @@ func (r Request) Update(ctx context.Context, b Builder, o Options) (out Outcome,
 		asked.Asked = last.Add(time.Second)
 	}
 	next.packages = asked.Asked.Format(image.PackagesForm)
-	if next, err = r.learn(ctx, next); err != nil {
+	if next, err = r.learn(ctx, o, next); err != nil {
 		return out, err
 	}
 	// In the image that is there, so that the new one is built once.
