@@ -53,7 +53,7 @@ demo: ## install what is missing (asking first), build, and watch a gated sessio
 	tests/demo
 
 .PHONY: test
-test: lint build unit fuzz-short kernel conformance local e2e vm ## everything below, what fails early first
+test: lint build unit fuzz-short kernel conformance local e2e vm ## all of the following but images, what fails early first
 
 .PHONY: lint
 lint: ## gofmt, go vet, golangci-lint, shellcheck
@@ -81,6 +81,10 @@ local: build ## whole sessions on real bubblewrap, here and in the test host
 .PHONY: e2e
 e2e: build ## whole sessions on real podman, pasta and squid
 	tests/e2e/run -test.v
+
+.PHONY: images
+images: build ## images built again and again, on real podman, registries and npm: some minutes
+	AISB_TEST_PART=images tests/e2e/run -test.v
 
 .PHONY: vm
 vm: build ## the limits, on both runtimes, in the test VM
