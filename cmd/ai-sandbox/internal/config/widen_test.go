@@ -4,6 +4,7 @@ import (
 	"math"
 	"reflect"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -120,6 +121,70 @@ func TestAnyChangeOfAList(t *testing.T) {
 	o.Widens = adding
 	if got := o.wider(lower, append(lower[1:2:2], Item{"k", "c", "project:2"})); !reflect.DeepEqual(got, []Item{{"k", "c", "project:2"}}) {
 		t.Errorf("adding: %v", got)
+	}
+}
+
+// The same text in both files is the same setting, whatever its kind, but for what
+// names another file there: a script, whose item in the project's file always widens.
+func TestSameTextInBothFiles(t *testing.T) {
+	values := []string{"/x", "~/x", "~", "~x", "~root/x", "./~/x", "x", "./x", ".ai-sandbox/x", "true", "1"}
+	scripts := 0
+	for _, o := range Options {
+		if !o.In(InFile) || !o.In(InProject) {
+			continue
+		}
+		for _, v := range append(values[:len(values):len(values)], o.Values...) {
+			for _, section := range []string{"", "[profile p]\n"} {
+				if o.Key == profileKey && section != "" {
+					continue
+				}
+				text := []byte(section + o.Key + " = " + v + "\n")
+				user, err1 := ParseFile("user", text)
+				project, err2 := ParseProject(ProjectFile, text)
+				l := Layers{User: user, Project: project, Flags: []Item{{profileKey, "p", "--profile"}}}
+				if o.Key == profileKey {
+					l.Flags = nil
+				}
+				wider := l.Wider(File{})
+				switch o.Kind {
+				case Text, Bool, List:
+				case Path: // absolute, or in the user's home
+					if err2 == nil && v[0] != '/' && !strings.HasPrefix(v, "~/") {
+						t.Errorf("%s: a project's file may say %q, which begins where ai-sandbox is started", o.Key, v)
+					}
+				case Script:
+					if err1 == nil && err2 == nil {
+						t.Errorf("%s: both files may say %q, which is another file in each", o.Key, v)
+					}
+					if err2 == nil && len(wider) == 0 {
+						t.Errorf("%s = %s in the project's file does not widen", o.Key, v)
+					}
+					scripts++
+				default:
+					t.Fatalf("%s: say here whether its kind means the same in both files", o.Key)
+				}
+				if err1 == nil && err2 == nil && o.Kind != Script && o.Kind != List && len(wider) > 0 {
+					t.Errorf("%s = %s in both files widens: %v", o.Key, v, wider)
+				}
+			}
+		}
+	}
+	if scripts == 0 {
+		t.Error("there is no script among the options")
+	}
+	// Wherever it stands there, and whatever its row says about widening.
+	mine := Item{"setup", "~/x", "/home/u/config:1"}
+	for _, origin := range []string{ProjectFile + ":1", "profile gated (" + ProjectFile + ":2)"} {
+		for _, widens := range []Widening{nil, adding} {
+			its := Item{"setup", "~/x", origin}
+			o := Option{Key: "setup", Kind: Script, Widens: widens}
+			if got := o.wider([]Item{mine}, []Item{its}); !reflect.DeepEqual(got, []Item{its}) {
+				t.Errorf("%s over the user's own: %v", origin, got)
+			}
+			if got := o.wider([]Item{mine}, []Item{mine}); got != nil {
+				t.Errorf("the user's own over itself: %v", got)
+			}
+		}
 	}
 }
 
