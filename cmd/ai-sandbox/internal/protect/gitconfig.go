@@ -11,6 +11,7 @@ import (
 	"os/user"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -299,16 +300,22 @@ func (r *reader) in(name string) (*tree, string) {
 func (r *reader) obey(to, from string, file bool) string {
 	t, below := r.in(to)
 	if t == nil {
-		// A link on this machine may lead here.
-		real, err := filepath.EvalSymlinks(to)
+		// A link on this machine may lead here, also to what is not there yet.
+		on, end, err := follow(to)
 		if err != nil {
-			real, err = filepath.EvalSymlinks(path.Dir(to))
-			real = path.Join(real, path.Base(to))
+			r.note("%s leads to %s, and where that leads is not known: %v", r.shown(from), policy.Quote(to), err)
+			return ""
 		}
-		if err == nil {
-			to = real
-			t, below = r.in(real)
+		if i := slices.IndexFunc(on, func(l string) bool { return strings.HasPrefix(l, "/proc/") }); i >= 0 {
+			r.note("%s leads through %s, which is another place for each program: what git obeys there is not known", r.shown(from), on[i])
 		}
+		for _, l := range on {
+			if in, _ := r.in(l); in != nil { // and another link in the tree leads on
+				r.obey(l, from, file)
+			}
+		}
+		to = end
+		t, below = r.in(to)
 	}
 	if r.whole(t, to, below) {
 		r.note("%s leads to %s, which can't be read-only by itself: git obeys what the command leaves there", r.shown(from), policy.Quote(to))

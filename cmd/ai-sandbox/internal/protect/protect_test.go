@@ -390,6 +390,50 @@ func TestConfiguredPaths(t *testing.T) {
 	}
 }
 
+// So it is where links outside of the project lead there, to what is not there yet,
+// too; where they can't be followed, that is said.
+func TestConfiguredThroughLinks(t *testing.T) {
+	for value, c := range map[string]struct{ obeyed, note string }{
+		"~/link/ci/hooks":              {obeyed: "ci/hooks"}, // the positive control: it is there
+		"~/link/a":                     {obeyed: "a"},
+		"~/link/a/hooks":               {obeyed: "a/hooks"},
+		"~/link/a/b/c/hooks":           {obeyed: "a/b/c/hooks"},
+		"~/above/PROJECT/a/hooks":      {obeyed: "a/hooks"},
+		"~/../HOME/link/a/hooks":       {obeyed: "a/hooks"},
+		"~/chain/a/hooks":              {obeyed: "a/hooks"},
+		"~/turn/a/hooks":               {obeyed: "real/a/hooks turn"},
+		"~/new":                        {obeyed: "new/hooks"},
+		"~/elsewhere/a/hooks":          {},
+		"~/none/a/hooks":               {},
+		"~/loop/a/hooks":               {note: "where that leads is not known: too many levels of symbolic links"},
+		"/proc/self/cwd/a/hooks":       {note: "leads through /proc/self, which is another place for each program"},
+		"/proc/self/root/PATH/a/hooks": {obeyed: "a/hooks", note: "leads through /proc/self, which is another place for each program"},
+		"/dev/fd/3/a/hooks":            {note: "which is another place for each program"},
+	} {
+		for _, section := range []string{"[core]\nhooksPath = ", "[include]\npath = "} {
+			home, outside, dir := real(t), real(t), real(t)
+			plant(t, home, map[string]string{"link": "-> " + dir, "above": "-> " + filepath.Dir(dir), "chain": "-> " + outside + "/on", "turn": "-> " + dir + "/turn",
+				"new": "-> link/new/hooks", "elsewhere": "-> " + outside, "loop": "-> loop"})
+			plant(t, outside, map[string]string{"on": "-> " + dir})
+			config := section + strings.NewReplacer("PROJECT", filepath.Base(dir), "HOME", filepath.Base(home), "PATH", dir).Replace(value)
+			plant(t, dir, map[string]string{".git/HEAD": "", ".git/config": config, "ci/hooks": "", "turn": "-> real", "real/": ""})
+			p, err := Look(dir, home, nil)
+			if err != nil {
+				t.Errorf("%s: %v", config, err)
+				continue
+			}
+			slices.Sort(p.Tree.Obeyed)
+			if got := strings.Join(p.Tree.Obeyed, " "); got != c.obeyed {
+				t.Errorf("%s: obeyed %q", config, got)
+			}
+			note := strings.Join(p.Tree.Notes, "\n")
+			if !strings.Contains(note, c.note) || (note == "") != (c.note == "") {
+				t.Errorf("%s: note %q", config, note)
+			}
+		}
+	}
+}
+
 // The configuration of a repository elsewhere is read for its worktree, and for a
 // submodule, mounted or not.
 func TestConfiguredElsewhere(t *testing.T) {
