@@ -23,7 +23,7 @@ const (
 	MaxLayers = 64 << 30
 	// MaxJSON bounds an index, a manifest and a configuration, in bytes.
 	MaxJSON = 4 << 20
-	// maxEntries bounds the files, and maxImages the images and their layers.
+	// maxEntries bounds the files, and maxLayers the layers of an image.
 	maxEntries = 4096
 	maxLayers  = 512
 )

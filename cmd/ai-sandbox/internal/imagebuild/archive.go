@@ -59,7 +59,7 @@ func (r Request) Save(ctx context.Context, b Archiver, o Options, p Plan, to io.
 	if p.BaseDigest == "" {
 		return fmt.Errorf("the base %s is %s, so there is no image of it to save: build where its registry answers (ai-sandbox build)", p.BaseRef, image.Unpinned)
 	}
-	rec, err := r.archived(p.in)
+	rec, err := r.archived(p)
 	if err != nil {
 		return err
 	}
@@ -114,8 +114,29 @@ func exportTo(ctx context.Context, b Archiver, w *archive.Writer, id string) (ar
 	return d, err
 }
 
-// archived is what is remembered of a recipe's inputs.
-func (r Request) archived(in inputs) (archived, error) {
+// archived is what is remembered of a plan's inputs. What an update has changed of that
+// since the plan was made is an error.
+func (r Request) archived(p Plan) (archived, error) {
+	a, err := r.remembered(p.in)
+	if err != nil {
+		return a, err
+	}
+	in, err := r.inputsOf(a, time.Now())
+	var again Plan
+	if err == nil {
+		again, err = r.plan(in)
+	}
+	if err == nil && (again.Gate.Hash != p.Gate.Hash || again.Sandbox.Hash != p.Sandbox.Hash) {
+		err = errors.New("they lead to other images")
+	}
+	if err != nil {
+		return a, fmt.Errorf("the records of these images have changed meanwhile: try again (%w)", err)
+	}
+	return a, nil
+}
+
+// remembered are the records of a recipe's inputs.
+func (r Request) remembered(in inputs) (archived, error) {
 	a := archived{Version: 1, Arch: r.Arch, Base: in.pin}
 	a.Base.Checked = "" // each machine checks by its own rules
 	a.Base.Ref = in.base.String()

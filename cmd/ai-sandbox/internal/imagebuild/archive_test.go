@@ -569,6 +569,50 @@ func TestSaveUnpinned(t *testing.T) {
 	}
 }
 
+// What an update has recorded since the plan was made is not saved beside the plan's
+// images: no machine could load that.
+func TestSaveAfterUpdate(t *testing.T) {
+	for name, update := range map[string]func(*world, *image.Lock) error{
+		"a harness": func(w *world, l *image.Lock) error {
+			newer := *l
+			newer.Packages = append(slices.Clone(l.Packages), '\n')
+			return w.req.recordLock("pi", &newer, time.Now())
+		},
+		"no harness": func(w *world, _ *image.Lock) error { return os.Remove(w.req.lockFile("pi")) },
+		"node": func(w *world, _ *image.Lock) error {
+			node, err := w.req.node(nodeVersion)
+			if err != nil {
+				return err
+			}
+			rec, err := w.req.readSum(node)
+			rec.SHA256 = sumOfBytes("another")
+			return errors.Join(err, writeRecord(w.req.sumFile(node), rec))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newerLock(t)
+			w, s, _ := saved(t, func(w *world) {
+				if err := w.req.recordLock("pi", l, time.Now()); err != nil {
+					t.Fatal(err)
+				}
+			})
+			p, err := w.req.Plan()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := update(w, l); err != nil {
+				t.Fatal(err)
+			}
+			err = w.req.Save(t.Context(), s, w.opt, p, io.Discard, func(context.Context, image.Reference, *archive.Writer) (archive.Descriptor, error) {
+				return archive.Descriptor{}, errors.New("the base was fetched")
+			})
+			if err == nil || !strings.Contains(err.Error(), "have changed meanwhile") {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
 // newerLock is a harness that an update would have found.
 func newerLock(t *testing.T) *image.Lock {
 	t.Helper()

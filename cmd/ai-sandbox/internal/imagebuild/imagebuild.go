@@ -311,13 +311,11 @@ func (r Request) ensure(ctx context.Context, b Builder, o Options, img *Image) (
 	if err != nil {
 		return err
 	}
-	exists := false
-	if old != "" {
-		if exists, err = b.ImageExists(ctx, old); err != nil {
-			return err
-		}
+	there, err := exists(ctx, b, old)
+	if err != nil {
+		return err
 	}
-	if exists && !o.Rebuild {
+	if there && !o.Rebuild {
 		img.ID = old
 		return nil
 	}
@@ -365,7 +363,7 @@ func (r Request) ensure(ctx context.Context, b Builder, o Options, img *Image) (
 		return err
 	}
 	img.ID = id
-	if exists && old != id {
+	if there && old != id {
 		if err := b.RemoveImage(ctx, old); err != nil {
 			o.Say("the image that this one replaces stays: %v", err)
 		}

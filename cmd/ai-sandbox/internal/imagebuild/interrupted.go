@@ -34,8 +34,8 @@ func endBuild(ctx context.Context, b Builder, todo Build, since time.Time) error
 	return b.EndBuild(ctx, todo, since)
 }
 
-// abandon takes away what an interrupted build has made. Layers that were there
-// before, and whatever another build has made use of, stay.
+// abandon takes away what an interrupted build has made, and earlier ones of its recipe
+// that failed. What another build is built on stays.
 func abandon(ctx context.Context, b Builder, o Options, img *Image, todo Build, begun time.Time) error {
 	ctx = context.WithoutCancel(ctx)
 	if err := endBuild(ctx, b, todo, begun); err != nil {

@@ -186,18 +186,24 @@ func (r Request) readSum(n image.Node) (sumRecord, error) {
 	return rec, nil
 }
 
+// imagePath is where something is kept about the builds of one recipe.
+func (r Request) imagePath(kind image.Kind, tag, ext string) string {
+	return filepath.Join(r.StateDir, "images", string(kind)+"-"+tag+ext)
+}
+
+// imageFile is imagePath, to write there.
 func (r Request) imageFile(b image.Built, ext string) (string, error) {
-	dir := filepath.Join(r.StateDir, "images")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	path := r.imagePath(b.Kind, b.Tag, ext)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", fmt.Errorf("keep records of images: %w", err)
 	}
-	return filepath.Join(dir, string(b.Kind)+"-"+b.Tag+ext), nil
+	return path, nil
 }
 
 // recordedImage is the id of the image that was built for the recipe, or "". The
 // whole hash is compared; a tag has only part of it.
 func (r Request) recordedImage(b image.Built) (string, error) {
-	path := filepath.Join(r.StateDir, "images", string(b.Kind)+"-"+b.Tag+".json")
+	path := r.imagePath(b.Kind, b.Tag, ".json")
 	var rec imageRecord
 	if ok, err := readRecord(path, &rec); err != nil || !ok {
 		return "", err

@@ -30,7 +30,7 @@ func (r Request) recordOf(kind image.Kind, tag string) (imageRecord, error) {
 	if kind != image.KindSandbox && kind != image.KindGate || filepath.Base(tag) != tag {
 		return rec, nil
 	}
-	_, err := readRecord(filepath.Join(r.StateDir, "images", string(kind)+"-"+tag+".json"), &rec)
+	_, err := readRecord(r.imagePath(kind, tag, ".json"), &rec)
 	return rec, err
 }
 
@@ -63,11 +63,12 @@ func (r Request) Uses(found []Found) ([]string, error) {
 // session stood on.
 func (r Request) Remove(ctx context.Context, b Builder, f Found) error {
 	kind, tag := image.Kind(f.Labels[image.LabelKind]), f.Labels[image.LabelVersion]
-	dir := filepath.Join(r.CacheDir, "build")
+	dir := r.buildDir()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("remove image %.12s: %w", f.ID, err)
 	}
-	// Nobody builds or takes it meanwhile.
+	// Nobody builds it meanwhile. Who starts on it just now has a container of it by
+	// then, or is told that it is gone.
 	unlock, err := lock(ctx, filepath.Join(dir, string(kind)+"-"+filepath.Base(tag)+".lock"), func() {})
 	if err != nil {
 		return fmt.Errorf("remove image %.12s: %w", f.ID, err)
@@ -81,7 +82,7 @@ func (r Request) Remove(ctx context.Context, b Builder, f Found) error {
 		return err
 	}
 	for _, ext := range []string{".json", ".log"} {
-		err := os.Remove(filepath.Join(r.StateDir, "images", string(kind)+"-"+tag+ext))
+		err := os.Remove(r.imagePath(kind, tag, ext))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("forget image %.12s: %w", f.ID, err)
 		}
