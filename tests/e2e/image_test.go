@@ -88,7 +88,7 @@ func TestWarmStart(t *testing.T) {
 	b.OK("--net", "none", "--", "true")
 	images := drive.Output(t, "podman", "images", "-aq", "--no-trunc")
 	asked, hits := len(w.net.Queries("")), len(w.net.Hits(""))
-	// With another registry, mirror and proxy than there are.
+	// The registry and the mirror answer nobody.
 	var stopped []process
 	for _, name := range []string{"docker-registry serve", "http.server 5001"} {
 		stopped = append(stopped, find(t, name)...)
@@ -266,15 +266,16 @@ func TestRebuild(t *testing.T) {
 		return cached, strings.Fields(drive.Output(t, "podman", "image", "inspect", "--format", "{{range .RootFS.Layers}}{{.}} {{end}}", id[1]))
 	}
 	// The positive control: with no record but with the layers, they are used.
-	if cached, _ := build(); cached["sandbox"] == 0 || cached["gate"] == 0 {
+	cached, before := build()
+	if cached["sandbox"] == 0 || cached["gate"] == 0 {
 		t.Fatalf("the positive control failed: %v cached layers", cached)
 	}
 	cached, layers := build("--rebuild")
 	if cached["sandbox"] != 0 || cached["gate"] != 0 {
 		t.Errorf("%v cached layers were used", cached)
 	}
-	if len(layers) < 2 {
-		t.Errorf("the image has %d layers", len(layers))
+	if len(layers) < 2 || len(layers) != len(before) || layers[0] != before[0] {
+		t.Errorf("it is not built on the same base: %q, and before %q", layers, before)
 	}
 	b.OK("--net", "none", "--", "true")
 }
@@ -325,5 +326,8 @@ func TestBuildFailureNamesItsLog(t *testing.T) {
 	}
 	if _, step, ok := strings.Cut(string(data), "STEP "+failure[1]+"/"); !ok || !strings.Contains(step, "\n"+word+"\n") || !strings.HasPrefix(failure[2], state+"/") {
 		t.Errorf("%s does not hold the output of step %s: %s", failure[2], failure[1], drive.Tail(string(data)))
+	}
+	if r := b.Run("build", "--verbose"); r.Code != 1 || !strings.Contains(r.Err, "| "+word+"\n") {
+		t.Errorf("--verbose does not show the build's output: %s", r)
 	}
 }

@@ -366,14 +366,30 @@ func TestTenStartsAtOnce(t *testing.T) {
 		t.Error("nothing is pinned")
 	}
 	// Nothing half-written, and each record whole.
-	err := filepath.WalkDir(p.cache, func(path string, d os.DirEntry, err error) error {
-		if err == nil && strings.HasPrefix(d.Name(), ".tmp") {
-			t.Errorf("%s was left", path)
+	records := 0
+	for _, dir := range []string{p.cache, p.state} {
+		err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			if strings.HasPrefix(d.Name(), ".tmp") {
+				t.Errorf("%s was left", path)
+			}
+			parent := filepath.Base(filepath.Dir(path))
+			if filepath.Ext(path) == ".json" && (parent == "base" || parent == "node" || parent == "images") {
+				records++
+				if data, err := os.ReadFile(path); err != nil || !json.Valid(data) {
+					t.Errorf("%s is %q, %v", path, data, err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
 		}
-		return err
-	})
-	if err != nil {
-		t.Error(err)
+	}
+	if records < 3 { // the pin and two images
+		t.Errorf("there are %d records", records)
 	}
 }
 
@@ -525,6 +541,13 @@ func TestLayersStay(t *testing.T) {
 		data, err := os.ReadFile(log)
 		if err != nil {
 			t.Fatal(err)
+		}
+		want := 1 // the packages
+		if strings.HasPrefix(filepath.Base(log), "sandbox-") {
+			want = 5 // those, Node, an agent's two steps and the files for /etc
+		}
+		if n := strings.Count(string(data), "Using cache"); n < want {
+			t.Errorf("%s: only %d layers were there: %s", filepath.Base(log), n, drive.Tail(string(data)))
 		}
 		for _, step := range madeAnew(string(data)) {
 			if !strings.Contains(step, "aisb-entrypoint") && !strings.Contains(step, "sbom.json") && !strings.HasPrefix(step, "LABEL ") {

@@ -343,6 +343,8 @@ func TestUpdateNode(t *testing.T) {
 			fmt.Fprint(rw, list)
 		case "/v24.99.0/SHASUMS256.txt":
 			fmt.Fprintf(rw, "%s  node-v24.99.0-linux-x64.tar.xz\n", sum)
+		case "/v24.99.0/node-v24.99.0-linux-x64.tar.xz":
+			fmt.Fprint(rw, "x")
 		}
 	}))
 	t.Cleanup(s.Close)
@@ -352,15 +354,15 @@ func TestUpdateNode(t *testing.T) {
 	if err != nil || len(out.Changes) != 2 || out.Changes[0] != want {
 		t.Errorf("a check says %+v, %v", out.Changes, err)
 	}
-	rec, err := w.req.newestNode(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	// An update has it built in, and remembers it.
+	if out := w.update(t); len(out.Changes) == 0 || out.Changes[0] != want {
+		t.Errorf("an update says %+v", out.Changes)
 	}
-	if err := writeRecord(w.req.nodeFile(), rec); err != nil {
-		t.Fatal(err)
+	if version, err := w.req.recordedNode(); err != nil || version != "24.99.0" {
+		t.Errorf("%q is remembered, %v", version, err)
 	}
-	if p, err := w.req.Plan(); !errors.Is(err, ErrUnresolved) || p.in.node.Version != "24.99.0" {
-		t.Errorf("runs would have node %s, %v", p.in.node.Version, err)
+	if p := w.ensure(t); p.Sandbox.Labels[image.LabelNode] != "24.99.0" || p.in.node.SHA256 != sum {
+		t.Errorf("runs have node %s", p.Sandbox.Labels[image.LabelNode])
 	}
 	// A site without a list is said; one that is broken ends it.
 	status = http.StatusNotFound
