@@ -56,3 +56,61 @@ func TestLearnIsAskedFor(t *testing.T) {
 		}
 	}
 }
+
+// A login, an agent's whole directory and a mount where keys are kept are secrets too.
+func TestLearnBesideALogin(t *testing.T) {
+	s := newStage(t)
+	for _, agent := range []string{"claude", "gemini"} {
+		program := filepath.Join(s.env["PATH"], agent)
+		s.write(program, "#!/bin/sh\n")
+		if err := os.Chmod(program, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	home := s.env["HOME"]
+	login := filepath.Join(home, ".claude/.credentials.json")
+	s.write(filepath.Join(home, ".gemini/settings.json"), "{}")
+	s.write(filepath.Join(home, ".aws/credentials"), "key")
+	s.write(filepath.Join(home, ".claude/other.json"), "{}")
+	s.write(filepath.Join(home, "data/x"), "x")
+	jail := []string{"--runtime", "local", "--net", "learn"}
+	for _, tc := range []struct {
+		what  string
+		login bool
+		args  []string
+		want  string // "" is that it is printed
+	}{
+		{what: "no login is there", args: []string{"claude"}},
+		{what: "a login", login: true, args: []string{"claude"}, want: "it is given claude's login (" + login + "); pass none of them (--credentials env leaves"},
+		{what: "a login that is left out", login: true, args: []string{"--credentials", "env", "claude"}},
+		{what: "another agent", login: true, args: []string{"gemini"}},
+		{what: "confirmed", login: true, args: []string{"--learn-with-secrets", "claude"}},
+		{what: "the whole home", args: []string{"--bind-harness-home", "gemini"}, want: "it is given gemini's login (" + home + "/.gemini)"},
+		{what: "the whole home and a variable", args: []string{"--env", "TOKEN", "--bind-harness-home", "gemini"}, want: "it is given TOKEN, gemini's login ("},
+		{what: "a mount among keys", args: []string{"--mount", "~/.aws/credentials:/mnt/x", "--", "true"}, want: "it is given " + home + "/.aws/credentials; pass none of them, or"},
+		{what: "a mount of a login", login: true, args: []string{"--mount", "~/.claude/.credentials.json:/mnt/x", "--", "true"}, want: "it is given claude's login ("},
+		{what: "a mount of a home", login: true, args: []string{"--mount", "~/.claude:/mnt/x", "--", "true"}, want: "it is given claude's login ("},
+		{what: "a mount beside a login", login: true, args: []string{"--mount", "~/.claude/other.json:/mnt/x", "--", "true"}},
+		{what: "a mount of data", login: true, args: []string{"--mount", "~/data:/mnt/x", "--", "true"}},
+	} {
+		if err := os.RemoveAll(login); err != nil {
+			t.Fatal(err)
+		}
+		if tc.login {
+			s.write(login, "{}")
+		}
+		code := s.do(append(append([]string{"--print-policy"}, jail...), tc.args...)...)
+		said := s.err.String()
+		if tc.want == "" && (code != 0 || !strings.Contains(s.out.String(), "LEARN")) || tc.want != "" && (code == 0 || !strings.Contains(said, tc.want)) {
+			t.Errorf("%s: exit %d\n%s", tc.what, code, said)
+		}
+	}
+	s.write(login, "{}")
+	// With podman it is bound where it is asked for.
+	for from, want := range map[string]bool{"host": true, "env": false} {
+		code := s.do("--print-policy", "--net", "learn", "--harness-packages", "claude", "--credentials", from, "claude")
+		if refused := code != 0 && strings.Contains(s.err.String(), "it is given claude's login ("+login+")"); refused != want {
+			t.Errorf("podman, credentials %s: exit %d\n%s", from, code, s.err.String())
+		}
+	}
+}

@@ -138,6 +138,22 @@ func (h Harness) Binds(in BindInput) Access {
 	return out
 }
 
+// LoginIn tells whose login a host path shows: it is the file with it, or holds that,
+// or is the program's whole directory. resolve follows links as far as a path exists.
+func LoginIn(home, source string, resolve func(string) string) (name string, ok bool) {
+	holds := func(below string) bool {
+		p := path.Join(home, below)
+		return source == p || strings.HasPrefix(p, strings.TrimSuffix(source, "/")+"/") ||
+			source == resolve(p) || strings.HasPrefix(resolve(p), strings.TrimSuffix(source, "/")+"/")
+	}
+	for _, h := range Table {
+		if h.dir != "" && holds(h.dir) || h.credential != "" && holds(h.credential) {
+			return h.Name, true
+		}
+	}
+	return "", false
+}
+
 // A Seed is a file that a home has to have before its first run.
 type Seed struct {
 	// Path is relative to the home; directories above it are made with mode
