@@ -92,7 +92,10 @@ func Bridge(in Input) (Result, error) {
 	if b.out.Default != "" && len(b.out.BaseURLs[b.out.Default]) == 0 && builtin[b.out.Default] != "" {
 		b.out.BaseURLs[b.out.Default] = []string{builtin[b.out.Default]}
 	}
-	return b.out, b.check()
+	if err := b.check(); err != nil {
+		return Result{}, err
+	}
+	return b.out, nil
 }
 
 // builtin are where pi's own providers are, where its files do not say another place:
@@ -107,34 +110,84 @@ type bridge struct {
 	in   Input
 	out  Result
 	file string
-	// removed are texts that were left out and may be keys.
-	removed []string
+	// removed are texts that were left out and may be keys; keys are the providers',
+	// whatever they look like.
+	removed, keys []string
+	// shown are texts that stand in the files in another form, or are told.
+	shown []string
+	// refused is the first place that may hold a key and can't do without its text.
+	refused error
 }
 
 // check looks once more for what was left out, and for the token: it can stand in a
-// name or an address too.
+// name or an address too. No error tells a place before that is known.
 func (b *bridge) check() error {
-	for _, r := range append(b.removed, b.in.Value) {
-		if len(r) < minKey {
-			continue
-		}
-		r := quoted(r)
-		r = r[1 : len(r)-1]
-		for file, text := range map[string][]byte{ModelsFile: b.out.Models, SettingsFile: b.out.Settings} {
-			if bytes.Contains(text, []byte(r)) || bytes.Contains(text, []byte(url.QueryEscape(r))) {
-				return fmt.Errorf("a key of ~/%s, or the value of %s, also stands in a name or an address of ~/%s, where it can't be taken out; mend that, or use --no-pi-config", ModelsFile, b.in.Token, file)
+	texts := map[string]string{ModelsFile: string(b.out.Models), SettingsFile: string(b.out.Settings)}
+	for _, c := range b.out.Changes {
+		texts[c.File] += "\n" + c.At + "\n" + c.Now
+	}
+	texts[ModelsFile] += "\n" + strings.Join(b.shown, "\n")
+	for file, text := range texts {
+		text := strings.NewReplacer("$"+b.in.Token, "$", "${"+b.in.Token+"}", "$").Replace(text) // ours
+		text = strings.ToLower(text)                                                             // as hosts are
+		stands := func(key string) bool {
+			q := quoted(key)
+			q = strings.ToLower(q[1 : len(q)-1])
+			if len(key) < minKey {
+				return wordIn(text, q) || wordIn(text, strings.ToLower(key))
 			}
+			return strings.Contains(text, q) || strings.Contains(text, strings.ToLower(key)) || strings.Contains(text, strings.ToLower(url.QueryEscape(key)))
+		}
+		short := func(r string) bool { return len(r) < minKey }
+		if slices.ContainsFunc(slices.DeleteFunc(append(slices.Clone(b.removed), b.in.Value), short), stands) || slices.ContainsFunc(b.keys, stands) {
+			return fmt.Errorf("a key of ~/%s, or the value of %s, also stands in a name or an address of ~/%s, where it can't be taken out; mend that, or use --no-pi-config", ModelsFile, b.in.Token, file)
 		}
 	}
-	return nil
+	return b.refused
+}
+
+// wordIn tells whether a word stands in a text, and not as a part of another word.
+func wordIn(text, word string) bool {
+	letter := func(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
+	for at := 0; ; {
+		i := strings.Index(text[at:], word)
+		if i < 0 {
+			return false
+		}
+		i += at
+		end := i + len(word)
+		if (i == 0 || !letter(text[i-1])) && (end == len(text) || !letter(text[end])) {
+			return true
+		}
+		at = i + 1
+	}
 }
 
 // minKey is the fewest bytes of what may be a key: what is shorter stands in other
-// words too. It is policy.MinSecret.
-const minKey = 8
+// words too. It is policy.MinSecret. minAPIKey is the same of what stands in apiKey.
+const minKey, minAPIKey = 8, 4
 
 func (b *bridge) changed(at, now, why string) {
-	b.out.Changes = append(b.out.Changes, Change{File: b.file, At: at, Now: now, Why: why})
+	b.out.Changes = append(b.out.Changes, Change{File: b.file, At: masked(at), Now: now, Why: why})
+}
+
+// refuse notes what can't be taken out.
+func (b *bridge) refuse(at, what string) {
+	b.shown = append(b.shown, masked(at))
+	if b.refused == nil {
+		b.refused = fmt.Errorf("%s of ~/%s: %s may hold a key, which can't be taken out of there; mend that, or use --no-pi-config", masked(at), ModelsFile, what)
+	}
+}
+
+// masked is a place without the names in it that may be keys.
+func masked(at string) string {
+	words := strings.Split(at, ".")
+	for i, w := range words {
+		if fieldMayBeKey(w) {
+			words[i] = "(a name that may be a key)"
+		}
+	}
+	return strings.Join(words, ".")
 }
 
 // drop leaves a value out.
@@ -163,6 +216,27 @@ func (b *bridge) forget(v any) {
 	}
 }
 
+// placeholders are what local servers, which ask for no key, get for one; their own
+// documentation has them.
+var placeholders = []string{
+	"dummy", "empty", "jan", "litellm", "llama.cpp", "llamacpp", "lm-studio", "lmstudio", "local", "localai", "localhost", "no-key", "none",
+	"not-needed", "null", "ollama", "placeholder", "sglang", "test", "unused", "vllm",
+}
+
+// apiKey notes a provider's key.
+func (b *bridge) apiKey(text string) {
+	if strings.HasPrefix(text, "!") { // as in a shell: most of its words are no keys
+		b.forget(text)
+		return
+	}
+	for _, key := range []string{text, reference.ReplaceAllString(text, ""), strings.ReplaceAll(text, "$$", "$")} {
+		key = strings.TrimSpace(key)
+		if len(key) >= minAPIKey && reference.FindString(key) != key && !slices.Contains(placeholders, strings.ToLower(key)) {
+			b.keys = append(b.keys, key)
+		}
+	}
+}
+
 // key notes what was left out and stood where keys stand. What is short and without a
 // digit is what local servers get for a key, a name most often.
 func (b *bridge) key(text string) {
@@ -179,7 +253,7 @@ func (b *bridge) key(text string) {
 // Fields of a provider, and of a model or an override, by how they are brought over.
 var (
 	plainFields = []string{
-		"name", "api", "oauth", "authHeader", "id", "reasoning", "thinkingLevelMap", "input", "inputLimits", "cost",
+		"name", "api", "oauth", "authHeader", "reasoning", "thinkingLevelMap", "input", "inputLimits", "cost",
 		"promptCache", "contextWindow", "maxTokens",
 	}
 	freeFields = []string{"compat", "samplingParams", "samplingParamsByThinkingLevel"}
@@ -201,6 +275,9 @@ func (b *bridge) models(top *object) *object {
 				if b.out.Default == "" {
 					b.out.Default = p.name
 				}
+				if mayBeKey(p.name) {
+					b.refuse("providers", "a provider's name")
+				}
 				list.set(p.name, b.entry("providers."+p.name, p.name, fields))
 			} else {
 				b.drop("providers."+p.name, p.value, "it is no object")
@@ -219,6 +296,7 @@ func (b *bridge) entry(at, provider string, fields *object) *object {
 		switch {
 		case f.name == "apiKey":
 			if text, ok := f.value.(string); ok {
+				b.apiKey(text)
 				b.key(text)
 			}
 			b.out.NeedsToken = true
@@ -267,12 +345,20 @@ func (b *bridge) entry(at, provider string, fields *object) *object {
 			list := &object{}
 			for _, m := range over.members {
 				if o, ok := m.value.(*object); ok {
+					if mayBeKey(m.name) {
+						b.refuse(at, "a model's name")
+					}
 					list.set(m.name, b.entry(at+"."+m.name, provider, o))
 				} else {
 					b.drop(at+"."+m.name, m.value, "it is no object")
 				}
 			}
 			out.set(f.name, list)
+		case f.name == "id": // nothing works without
+			if text, ok := f.value.(string); ok && mayBeKey(text) {
+				b.refuse(at, "it")
+			}
+			b.copyTo(out, f.name, at, f.value, false)
 		case slices.Contains(plainFields, f.name):
 			b.copyTo(out, f.name, at, f.value, false)
 		case slices.Contains(freeFields, f.name):
@@ -303,6 +389,11 @@ func (b *bridge) baseURL(at, text string) (string, bool) {
 		b.drop(at, text, "it is no address")
 		return "", false
 	}
+	// Without its address, pi would take the token to another one.
+	if slices.ContainsFunc(append(strings.Split(u.Path, "/"), strings.Split(u.Hostname(), ".")...), mayBeKey) {
+		b.refuse(at, "its path or host")
+	}
+	b.shown = append(b.shown, u.Path, u.Host)
 	if u.User == nil && u.RawQuery == "" && u.Fragment == "" {
 		return text, true
 	}
@@ -322,9 +413,20 @@ func (b *bridge) baseURL(at, text string) (string, bool) {
 	return u.String(), true
 }
 
-// harmless are headers whose literal values hold no key.
-var harmless = []string{
-	"accept", "accept-language", "anthropic-beta", "anthropic-version", "content-type", "http-referer", "openai-beta", "referer", "user-agent", "x-title",
+// harmless are headers, and the literal values in which they hold no key: what is free
+// text elsewhere, as in X-Title, could be one.
+var harmless = map[string]*regexp.Regexp{
+	"accept":            regexp.MustCompile(`^[a-z*]+/[a-z0-9.+*-]+(, ?[a-z*]+/[a-z0-9.+*-]+)*$`),
+	"anthropic-beta":    regexp.MustCompile(`^[a-z0-9-]+-\d{4}-\d{2}-\d{2}(, ?[a-z0-9-]+-\d{4}-\d{2}-\d{2})*$`),
+	"anthropic-version": regexp.MustCompile(`^\d{4}-\d{2}-\d{2}$`),
+	"content-type":      regexp.MustCompile(`^[a-z]+/[a-z0-9.+-]+(; ?charset=[a-z0-9-]+)?$`),
+	"openai-beta":       regexp.MustCompile(`^[a-z_-]+=(v\d|\d{4}-\d{2}-\d{2})$`),
+	"user-agent":        regexp.MustCompile(`^[A-Za-z-]+/\d+(\.\d+)*( \([A-Za-z0-9_.; -]*\))?$`),
+}
+
+func isHarmless(name, text string) bool {
+	shape := harmless[strings.ToLower(name)]
+	return shape != nil && shape.MatchString(text) && !keyLike(text)
 }
 
 var (
@@ -346,7 +448,7 @@ func (b *bridge) headers(at string, h *object) *object {
 			b.drop(at, m.value, "it is no text")
 		case strings.HasPrefix(text, "!"):
 			b.drop(at, text, "it is a command, which is not run")
-		case len(refs) == 0 && !strings.Contains(text, "$") && slices.Contains(harmless, strings.ToLower(m.name)) && !keyLike(text):
+		case len(refs) == 0 && isHarmless(m.name, text):
 			out.set(m.name, text)
 		case len(refs) == 0 || !scheme.MatchString(rest) || len(refs) > 1:
 			b.key(rest)
@@ -379,7 +481,7 @@ func (b *bridge) clean(at, name string, v any, free bool) (any, bool) {
 		case b.leadsHome(v):
 			b.drop(at, v, "it leads to this machine's home")
 			return nil, false
-		case credential.MatchString(name) && !strings.HasSuffix(name, "Field"), free && keyLike(v):
+		case credential.MatchString(name) && !strings.HasSuffix(name, "Field"), free && keyLike(v), !free && name != "id" && mayBeKey(v):
 			b.key(v)
 			b.changed(at, "", "it may be a key")
 			return nil, false
@@ -396,6 +498,10 @@ func (b *bridge) clean(at, name string, v any, free bool) (any, bool) {
 	case *object:
 		o := &object{}
 		for _, m := range v.members {
+			if fieldMayBeKey(m.name) {
+				b.drop(at+"."+m.name, m.value, "its name may be a key")
+				continue
+			}
 			b.copyTo(o, m.name, at+"."+m.name, m.value, free)
 		}
 		return o, true
@@ -423,6 +529,38 @@ func keyLike(s string) bool {
 	}
 	return false
 }
+
+// mayBeKey is keyLike for names, ids of models and parts of addresses, which are long
+// and have numbers too: their words, between dashes and the like, are short, and at most
+// one is a mixture of letters and digits of some length.
+func mayBeKey(s string) bool { return mixed(s, 24) }
+
+// fieldMayBeKey is the same for names of fields, which are long words.
+func fieldMayBeKey(s string) bool { return mixed(s, 40) }
+
+func mixed(s string, longest int) bool {
+	if uuid.MatchString(s) {
+		return true
+	}
+	mixtures := 0
+	for _, word := range strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(" ,;:/()-_.@+=~", r) }) {
+		digits := 0
+		for _, r := range word {
+			if r >= '0' && r <= '9' {
+				digits++
+			}
+		}
+		if len(word) > longest || len(word) >= 16 && digits >= 3 && digits < len(word) {
+			return true
+		}
+		if len(word) >= 6 && digits >= 2 && digits < len(word) {
+			mixtures++
+		}
+	}
+	return mixtures > 1
+}
+
+var uuid = regexp.MustCompile(`(?i)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
 // dated are names that end in a date, as betas and models do.
 var dated = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9.]*(-[A-Za-z0-9.]+)*-(\d{4}-\d{2}-\d{2}|\d{8})$`)

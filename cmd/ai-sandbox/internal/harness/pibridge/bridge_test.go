@@ -38,7 +38,7 @@ func TestModels(t *testing.T) {
 		{"an address with a login", `"baseUrl":"https://u:pw123456@llm.example.com:8443/v1"`, `"baseUrl":"https://llm.example.com:8443/v1"`},
 		{"an address with a query", `"baseUrl":"https://llm.example.com/v1?key=k1234567#x"`, `"baseUrl":"https://llm.example.com/v1"`},
 		{"no address", `"baseUrl":"k1234567890"`, ``},
-		{"a header's command", `"headers":{"X-A":"!security find","User-Agent":"me"}`, `"headers":{"User-Agent":"me"}`},
+		{"a header's command", `"headers":{"X-A":"!security find","User-Agent":"me/1.2 (x; y)"}`, `"headers":{"User-Agent":"me/1.2 (x; y)"}`},
 		{"a header's key", `"headers":{"Authorization":"Bearer sk-0123456789abcdef"}`, ``},
 		{"a header of any name", `"headers":{"X-Team":"k1234567890"}`, ``},
 		{"a key in a harmless header", `"headers":{"User-Agent":"k12345678901234567890"}`, ``},
@@ -46,9 +46,17 @@ func TestModels(t *testing.T) {
 		{"a header's variable that is passed", `"headers":{"X-Org":"$ORG"}`, `"headers":{"X-Org":"$ORG"}`},
 		{"one that is not", `"headers":{"X-Org":"$OTHER"}`, ``},
 		{"a variable with a key beside it", `"headers":{"X-Org":"sk-0123$AI_API_TOKEN"}`, ``},
+		{"a word in a header that is free text", `"headers":{"X-Title":"hunter2pw99","HTTP-Referer":"hunter2pw99","User-Agent":"hunter2pw99","Accept":"hunter2pw99","anthropic-beta":"hunter2pw99","Content-Type":"application/json"}`, `"headers":{"Content-Type":"application/json"}`},
 		{"an escaped dollar", `"headers":{"User-Agent":"$$x"}`, ``},
 		{"betas", `"headers":{"anthropic-beta":"context-1m-2025-08-07,fine-grained-tool-streaming-2025-05-14","anthropic-version":"2023-06-01"}`,
 			`"headers":{"anthropic-beta":"context-1m-2025-08-07,fine-grained-tool-streaming-2025-05-14","anthropic-version":"2023-06-01"}`},
+		{"a name that may hold a key", `"name":"sk-live-AbCd1234EfGh5678IjKl","api":"sk-live-AbCd1234EfGh5678IjKl"`, ``},
+		{"names of models", `"name":"My Gateway (EU)","models":[{"id":"us.anthropic.claude-sonnet-4-5-20250929-v1:0"},{"id":"accounts/fireworks/models/llama-v3p1-405b-instruct"},{"id":"Qwen3-Coder-480B-A35B-Instruct-FP8"},{"id":"gpt-4o-mini-2024-07-18"},{"id":"nvidia/Llama-3_1-Nemotron-Ultra-253B-v1"}]`,
+			`"name":"My Gateway (EU)","models":[{"id":"us.anthropic.claude-sonnet-4-5-20250929-v1:0"},{"id":"accounts/fireworks/models/llama-v3p1-405b-instruct"},{"id":"Qwen3-Coder-480B-A35B-Instruct-FP8"},{"id":"gpt-4o-mini-2024-07-18"},{"id":"nvidia/Llama-3_1-Nemotron-Ultra-253B-v1"}]`},
+		{"the variable's name", `"apiKey":"AI_API_TOKEN"`, `"apiKey":"$AI_API_TOKEN"`},
+		{"a local server", `"name":"ollama","apiKey":"ollama","baseUrl":"http://127.0.0.1:11434/v1"`, `"name":"ollama","apiKey":"$AI_API_TOKEN","baseUrl":"http://127.0.0.1:11434/v1"`},
+		{"addresses with long names", `"baseUrl":"https://ai-gateway-production-europe-west4.example.com:8443/openai/deployments/gpt-4o-2024-08-06"`, `"baseUrl":"https://ai-gateway-production-europe-west4.example.com:8443/openai/deployments/gpt-4o-2024-08-06"`},
+		{"a short key inside another word", `"apiKey":"abcd","name":"abcdef"`, `"apiKey":"$AI_API_TOKEN","name":"abcdef"`},
 		{"a field that pi has not", `"note":"x","secret":"y"`, ``},
 		{"a model", `"models":[{"id":"m-4.5-20250929","reasoning":true,"cost":{"input":3,"output":1.50},"thinkingLevelMap":{"xhigh":"max","off":null}}]`,
 			`"models":[{"id":"m-4.5-20250929","reasoning":true,"cost":{"input":3,"output":1.50},"thinkingLevelMap":{"xhigh":"max","off":null}}]`},
@@ -110,17 +118,30 @@ func TestNothing(t *testing.T) {
 func TestRefused(t *testing.T) {
 	const key = "sk-CANARY0123456789"
 	for what, files := range map[string][2]string{
-		"no JSON":                      {`{"providers":{"p":{"apiKey":"` + key + `"`, ""},
-		"a list":                       {`["` + key + `"]`, ""},
-		"more than one":                {`{}{"a":"` + key + `"}`, ""},
-		"settings with a comment":      {"", "{} // " + key},
-		"too deep":                     {strings.Repeat(`{"a":`, 80) + `"` + key + `"` + strings.Repeat("}", 80), ""},
-		"the key as a provider's name": {`{"providers":{"` + key + `":{"apiKey":"` + key + `"}}}`, ""},
-		"the key in the address":       {`{"providers":{"p":{"apiKey":"` + key + `","baseUrl":"https://a.test/` + key + `/v1"}}}`, ""},
-		"the key in a model's name":    {`{"providers":{"p":{"apiKey":"` + key + `","models":[{"id":"m ` + key + `"}]}}}`, ""},
-		"the key in the settings":      {`{"providers":{"p":{"apiKey":"` + key + `"}}}`, `{"theme":"` + key + `"}`},
-		"the token's value":            {`{"providers":{"p":{"name":"tok-live-51f0c7"}}}`, ""},
-		"a header's key in a name":     {`{"providers":{"p":{"name":"` + key + `","headers":{"X":"Token ` + key + `"}}}}`, ""},
+		"no JSON":                           {`{"providers":{"p":{"apiKey":"` + key + `"`, ""},
+		"a list":                            {`["` + key + `"]`, ""},
+		"more than one":                     {`{}{"a":"` + key + `"}`, ""},
+		"settings with a comment":           {"", "{} // " + key},
+		"too deep":                          {strings.Repeat(`{"a":`, 80) + `"` + key + `"` + strings.Repeat("}", 80), ""},
+		"the key as a provider's name":      {`{"providers":{"` + key + `":{"apiKey":"` + key + `"}}}`, ""},
+		"the key in the address":            {`{"providers":{"p":{"apiKey":"` + key + `","baseUrl":"https://a.test/` + key + `/v1"}}}`, ""},
+		"the key in a model's name":         {`{"providers":{"p":{"apiKey":"` + key + `","models":[{"id":"m ` + key + `"}]}}}`, ""},
+		"the key in the settings":           {`{"providers":{"p":{"apiKey":"CANARY12345"}}}`, `{"theme":"CANARY12345"}`},
+		"the token's value":                 {`{"providers":{"p":{"name":"tok-live-51f0c7"}}}`, ""},
+		"a key in an address's path":        {`{"providers":{"p":{"baseUrl":"https://gw.example.com/t/sk-live-CANARY1234EfGh5678IjKl/v1"}}}`, ""},
+		"one that is escaped":               {`{"providers":{"p":{"baseUrl":"https://gw.example.com/t/sk-live-CAN%41RY1234EfGh5678IjKl/v1"}}}`, ""},
+		"a key in an address's host":        {`{"providers":{"p":{"baseUrl":"https://CANARY1234EfGh5678IjKl.gw.example.com/v1"}}}`, ""},
+		"a uuid in an address":              {`{"providers":{"p":{"baseUrl":"https://a.test/01234567-89ab-cdef-0123-456789abcdef"}}}`, ""},
+		"a key as a provider's name":        {`{"providers":{"sk-live-CANARY1234EfGh5678IjKl":{"api":"a"}}}`, ""},
+		"a key as a model's id":             {`{"providers":{"p":{"models":[{"id":"sk-live-CANARY1234EfGh5678IjKl"}]}}}`, ""},
+		"a key as an override's name":       {`{"providers":{"p":{"modelOverrides":{"sk-live-CANARY1234EfGh5678IjKl":{}}}}}`, ""},
+		"a key that looks like a name":      {`{"providers":{"p":{"apiKey":"CANARYdefghijkl","name":"CANARYdefghijkl"}}}`, ""},
+		"a short one":                       {`{"providers":{"p":{"apiKey":"CANA","models":[{"id":"m CANA x"}]}}}`, ""},
+		"one with a dollar":                 {`{"providers":{"p":{"apiKey":"CANARY$$word","name":"CANARY$$word"}}}`, ""},
+		"one that the settings have":        {`{"providers":{"p":{"apiKey":"CANARYdefghijkl"}}}`, `{"theme":"CANARYdefghijkl"}`},
+		"one that is a provider's name":     {`{"providers":{"CANARYdefghijkl":{"apiKey":"CANARYdefghijkl"}}}`, ""},
+		"one in the name of what is not in": {`{"providers":{"p":{"apiKey":"CANARYdefghijkl","CANARYdefghijkl":1}}}`, ""},
+		"a header's key in a name":          {`{"providers":{"p":{"name":"CANARY12345","headers":{"X":"Token CANARY12345"}}}}`, ""},
 	} {
 		r, err := bridged(t, files[0], files[1])
 		if err == nil || strings.Contains(err.Error(), "CANARY") || !strings.Contains(err.Error(), "--no-pi-config") {
@@ -137,9 +158,6 @@ func TestCanaries(t *testing.T) {
 		"models":[{"id":"m","samplingParams":{"user":"u"},"samplingParamsByThinkingLevel":{"high":{"x":"y"}},"headers":{"A":"b"},"baseUrl":"https://b.test"}],
 		"modelOverrides":{"m":{"headers":{"A":"b"},"compat":{"x":"y"}}}}},"unknown":"x"}`
 	const settings = `{"theme":"t","httpProxy":"http://p.test","packages":["x"],"shellCommandPrefix":"x","npmCommand":["x"],"unknown":{"x":"y"},"trackingId":"x"}`
-	// Names and addresses are brought over as they are: a key of its own in one of
-	// these can't be told from them. Everywhere else it can.
-	open := []string{"providers.p.name", "providers.p.api", "providers.p.oauth", "providers.p.models.0.id", "theme"}
 	for _, key := range []string{"sk-CANARY0123456789abcdef", "CANARY_KEY_" + strings.Repeat("x", 30)} {
 		seen := 0
 		for _, file := range []string{models, settings} {
@@ -159,7 +177,7 @@ func TestCanaries(t *testing.T) {
 				}
 				r, err := bridged(t, m, s)
 				all := fmt.Sprint(string(r.Models), string(r.Settings), r.Changes, err)
-				if strings.Contains(all, "CANARY") != slices.Contains(open, at) && err == nil {
+				if strings.Contains(all, "CANARY") {
 					t.Errorf("%s in %s: %s", key, at, all)
 				}
 				// Where it is a provider's key too, it is nowhere.
@@ -168,7 +186,7 @@ func TestCanaries(t *testing.T) {
 					m = `{"providers":{"p":{"apiKey":"` + key + `"}}}`
 				}
 				r, err = bridged(t, m, s)
-				if all := fmt.Sprint(string(r.Models), string(r.Settings), r.Changes, err); strings.Contains(all, "CANARY") && err == nil {
+				if all := fmt.Sprint(string(r.Models), string(r.Settings), r.Changes, err); strings.Contains(all, "CANARY") {
 					t.Errorf("the provider's %s in %s: %s", key, at, all)
 				}
 			})
@@ -190,7 +208,7 @@ func plant(v any, at, key string, visit func(at string)) {
 		}
 		values := []string{key}
 		if strings.HasPrefix(text, "http") {
-			values = []string{strings.Replace(text, "//", "//u:"+key+"@", 1), text + "?key=" + key, text + "#" + key}
+			values = []string{strings.Replace(text, "//", "//u:"+key+"@", 1), text + "?key=" + key, text + "#" + key, text + "/" + key, strings.Replace(text, "//", "//"+key+".", 1)}
 		}
 		for _, value := range values {
 			set(value)
@@ -252,4 +270,13 @@ func squeezed(t *testing.T, text []byte) string {
 	var b strings.Builder
 	b.Write(out)
 	return b.String()
+}
+
+// A name of a field that may be a key is not said where the field is left out.
+func TestNamesOfFields(t *testing.T) {
+	r, err := bridged(t, `{"sk-live-CANARY1234EfGh5678IjKl":1,"providers":{"p":{"sk-live-CANARY1234EfGh5678IjKl":1,"headers":{"sk-live-CANARY1234EfGh5678IjKl":"x"},
+		"thinkingLevelMap":{"sk-live-CANARY1234EfGh5678IjKl":"max","high":"high"},"compat":{"sk-live-CANARY1234EfGh5678IjKl":true}}}}`, `{"retry":{"sk-live-CANARY1234EfGh5678IjKl":3}}`)
+	if all := fmt.Sprint(string(r.Models), string(r.Settings), r.Changes, err); err != nil || strings.Contains(all, "CANARY") || len(r.Changes) != 6 || !strings.Contains(all, `"high"`) {
+		t.Errorf("%d changes: %s", len(r.Changes), all)
+	}
 }
