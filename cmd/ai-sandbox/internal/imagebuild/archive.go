@@ -329,6 +329,7 @@ func (r Request) Load(ctx context.Context, b Archiver, o Options, from io.Reader
 	for _, img := range []Image{l.plan.Gate, l.plan.Sandbox} {
 		locks = append(locks, filepath.Join(r.CacheDir, "build", string(img.Kind)+"-"+img.Tag+".lock"))
 	}
+	locks = append(locks, r.nodeLock())
 	for _, path := range locks {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return Plan{}, fmt.Errorf("load images: %w", err)

@@ -179,7 +179,7 @@ func (w *world) files(t *testing.T) map[string]string {
 	out := map[string]string{}
 	for _, dir := range []string{w.req.CacheDir, w.req.StateDir} {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if errors.Is(err, fs.ErrNotExist) || err == nil && (d.IsDir() || strings.HasSuffix(path, ".lock")) {
+			if errors.Is(err, fs.ErrNotExist) || err == nil && (d.IsDir() || strings.HasSuffix(path, "lock")) {
 				return nil
 			}
 			data, err := os.ReadFile(path)
@@ -610,6 +610,46 @@ func TestSaveAfterUpdate(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		})
+	}
+}
+
+// A checksum that another process learns while a file is loaded is not replaced.
+func TestLoadBesideAnother(t *testing.T) {
+	_, _, data := saved(t, nil)
+	w, s := target(t)
+	w.req.NodeVersion = nodeVersion
+	node, err := w.req.node(nodeVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := w.req.lockNode(t.Context(), w.opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := sumRecord{File: node.File(), SHA256: sumOfBytes("another"), Site: "https://a.example", Seen: time.Now().UTC()}
+	said := false
+	w.opt.Say = func(format string, _ ...any) {
+		if said || !strings.Contains(format, "waiting") {
+			return
+		}
+		said = true
+		if err := writeRecord(w.req.sumFile(node), other); err != nil {
+			t.Error(err)
+		}
+		unlock()
+	}
+	if _, err := w.load(t, s, data); err == nil || !said {
+		t.Errorf("waited: %v, %v", said, err)
+	}
+	if rec, err := w.req.readSum(node); err != nil || rec.SHA256 != other.SHA256 || len(s.images) != 0 {
+		t.Errorf("%+v, %v, %d images", rec, err, len(s.images))
+	}
+	// The control.
+	if err := os.Remove(w.req.sumFile(node)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.load(t, s, data); err != nil {
+		t.Error(err)
 	}
 }
 
