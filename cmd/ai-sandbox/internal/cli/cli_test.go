@@ -283,7 +283,7 @@ func TestMessages(t *testing.T) {
 		{[]string{"--print-policy", "--harness-packages", "pi,kiro"}, 125, "ai-sandbox: error: harness_packages: \"kiro\" can't be put into the image (from --harness-packages); write one of pi, claude, codex, or several with commas between them\n"},
 		{[]string{"--print-policy", "--apt", "gcc", "--apt", "gcc;id"}, 125, "ai-sandbox: error: apt: \"gcc;id\" is not the name of a Debian package (from --apt); write NAME, or NAME=VERSION\n"},
 		{[]string{"--print-policy", "--apt", "gcc", "--apt", "gcc=1"}, 125, "ai-sandbox: error: apt: gcc and gcc=1 are two versions of one package (from --apt); keep one of them\n"},
-		{[]string{"--print-policy", "--setup", "x.sh"}, 125, "ai-sandbox: error: setup x.sh lies in " + s.project + ", where a sandbox can change it (from --setup); keep it elsewhere, or name it in the project's .ai-sandbox/config and trust that\n"},
+		{[]string{"--print-policy", "--setup", "x.sh"}, 125, "ai-sandbox: error: setup leads into the project, where a sandboxed command can change it (from --setup); keep it elsewhere, or name it in the project's .ai-sandbox/config and trust that\n"},
 		{[]string{"--print-policy", "--setup", "/nowhere/x.sh"}, 125, "ai-sandbox: error: setup /nowhere/x.sh does not exist (from --setup); name a script\n"},
 		{[]string{"--print-policy", "--runtime", "local", "--apt", "gcc", "--", "true"}, 125, "ai-sandbox: error: apt (from --apt) is about an image, and the local runtime has none; drop it, or use --runtime podman\n"},
 		{[]string{"--print-policy", "--bind-harness-home", "pi"}, 125, "ai-sandbox: error: bind_harness_home is for the local runtime; drop it, or use the runtime local (from --bind-harness-home)\n"},

@@ -60,8 +60,8 @@ func (r *ImageRequest) toolchain(s config.Settings) error {
 }
 
 // setupScript is the script that the settings name. What the project's file names was
-// read with that, and trusted by its content; what somebody else names may not lie
-// where a sandbox writes.
+// read with that, and trusted by its content; what somebody else names has been judged
+// (see stayOutside).
 func (a *app) setupScript(s config.Settings, facts host.Facts) (Setup, error) {
 	items := s["setup"]
 	if len(items) == 0 {
@@ -79,11 +79,6 @@ func (a *app) setupScript(s config.Settings, facts host.Facts) (Setup, error) {
 		return Setup{it.Value, []byte(text)}, nil
 	}
 	path := a.path(s, "setup", facts.Home)
-	for _, dir := range a.written(s, facts) {
-		if host.Through(path, dir) {
-			return bad("lies in "+quote(dir)+", where a sandbox can change it", "keep it elsewhere, or name it in the project's "+config.ProjectFile+" and trust that")
-		}
-	}
 	text, err := readSmall(path, image.MaxSetup)
 	if err == nil {
 		err = image.CheckSetup(text)

@@ -14,7 +14,9 @@ import (
 	"strings"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
+	"ai-sandbox/cmd/ai-sandbox/internal/harness"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
+	"ai-sandbox/cmd/ai-sandbox/internal/protect"
 	"ai-sandbox/image"
 	"ai-sandbox/policy"
 )
@@ -126,7 +128,19 @@ func (a *app) input(cwd string) host.Input {
 	return host.Input{
 		Cwd: cwd, Env: a.env,
 		Config: dirs.Config, State: dirs.State, Cache: dirs.Cache, Runtime: dirs.Runtime, Home: dirs.Home,
+		FileVars: fileVars(),
 	}
+}
+
+// fileVars are the variables that name a file or directory.
+func fileVars() []string {
+	var out []string
+	for _, o := range config.Options {
+		if o.In(config.InEnv) && (o.Kind == config.Path || o.Kind == config.Script) {
+			out = append(out, o.Env())
+		}
+	}
+	return out
 }
 
 func (a *app) userFile() string {
@@ -152,15 +166,30 @@ func (a *app) settings(facts host.Facts, flagLayer []config.Item, project bool) 
 	return settings, err
 }
 
+// notObeyed are the options that name a file or directory from which ai-sandbox takes
+// nothing: one is shown inside, and one is written.
+var notObeyed = []string{"agents_dir", "report"}
+
 // stayOutside refuses a file or directory that ai-sandbox obeys where a sandbox
 // writes, whoever named it: what the command leaves there, the next run would trust.
+// A script that the project's file names is trusted by its content.
 func (a *app) stayOutside(s config.Settings, facts host.Facts) error {
 	var errs []error
 	dirs := a.written(s, facts)
-	for _, key := range []string{"ca_file", "cache_dir"} {
-		path := a.path(s, key, facts.Home)
+	for _, o := range config.Options {
+		path := a.path(s, o.Key, facts.Home)
+		if path == "" || o.Kind != config.Path && o.Kind != config.Script || slices.Contains(notObeyed, o.Key) {
+			continue
+		}
+		it, fix := s[o.Key][0], "keep it elsewhere"
+		if o.Kind == config.Script {
+			if it.FromProject() {
+				continue
+			}
+			fix += ", or name it in the project's " + config.ProjectFile + " and trust that"
+		}
 		i := slices.IndexFunc(dirs, func(d string) bool { return host.Through(path, d) })
-		if path == "" || i < 0 {
+		if i < 0 {
 			continue
 		}
 		where := policy.Quote(dirs[i])
@@ -168,8 +197,7 @@ func (a *app) stayOutside(s config.Settings, facts host.Facts) error {
 			where = "the project"
 		}
 		errs = append(errs, &config.Error{
-			Origin: s[key][0].Origin, Text: key + " leads into " + where + ", where a sandboxed command can change it",
-			Fix: "keep it elsewhere",
+			Origin: it.Origin, Text: o.Key + " leads into " + where + ", where a sandboxed command can change it", Fix: fix,
 		})
 	}
 	return errors.Join(errs...)
@@ -179,7 +207,7 @@ func (a *app) stayOutside(s config.Settings, facts host.Facts) error {
 // resolved, and the project first.
 func (a *app) written(s config.Settings, facts host.Facts) []string {
 	var dirs []string
-	for _, d := range []string{facts.Project.Path, facts.Dirs.State, facts.Dirs.Store} {
+	for _, d := range []string{facts.Project.Path, protect.Worktree(facts.Project.Path), facts.Dirs.State, facts.Dirs.Store} {
 		if d != "" {
 			dirs = append(dirs, d)
 		}
@@ -188,6 +216,9 @@ func (a *app) written(s config.Settings, facts host.Facts) []string {
 		if e, err := policy.ParseMount(it.Value); err == nil && e.Writable {
 			dirs = append(dirs, host.Resolve(a.source(e, facts)))
 		}
+	}
+	for _, d := range harness.Writable(s.Bool("bind_harness_home")) {
+		dirs = append(dirs, host.Resolve(filepath.Join(facts.Home, d)))
 	}
 	return dirs
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/tests/schema"
 )
 
@@ -171,6 +172,80 @@ func TestFileInProject(t *testing.T) {
 				if refused := at != "elsewhere"; refused != (code == 125 && strings.Contains(s.err.String(), key+" leads into ") && strings.Contains(s.err.String(), "where a sandboxed command can change it (from "+origin+")")) || !refused && code != 0 {
 					t.Errorf("%s %s by %s: exit %d: %s", key, value, by, code, s.err.String())
 				}
+			}
+		}
+	}
+}
+
+// So it is with every option that names one, wherever it may be set; but for what
+// ai-sandbox takes nothing from.
+func TestObeyedFilesStayOutside(t *testing.T) {
+	obeyed := 0
+	for _, o := range config.Options {
+		if o.Kind != config.Path && o.Kind != config.Script || o.Key == "agents_dir" || o.Key == "report" {
+			continue
+		}
+		obeyed++
+		for _, to := range []string{"project", "elsewhere"} {
+			for _, by := range []config.Source{config.InFile, config.InEnv, config.InFlag} {
+				if !o.In(by) {
+					continue
+				}
+				s := newStage(t)
+				path := filepath.Join(filepath.Dir(s.config), "x")
+				if to == "project" {
+					path = filepath.Join(s.project, "x")
+				}
+				args := []string{"--print-policy"}
+				switch by {
+				case config.InFile:
+					s.write(s.config, o.Key+" = "+path+"\n")
+				case config.InEnv:
+					s.env[o.Env()] = path
+				default:
+					args = append(args, "--"+o.Flag(), path)
+				}
+				code := s.do(args...)
+				says := s.err.String()
+				if led := strings.Contains(says, o.Key+" leads into the project") || strings.Contains(says, o.Env()+" must be absolute and outside the project"); led != (to == "project") || led && code != 125 {
+					t.Errorf("%s in %s, by %v: exit %d: %s", o.Key, to, by, code, says)
+				}
+				if by == config.InEnv && to == "project" && !strings.Contains(says, o.Env()+" must be") {
+					t.Errorf("%s is judged only after the files are read: %s", o.Env(), says)
+				}
+			}
+		}
+	}
+	if obeyed < 4 {
+		t.Errorf("%d options were seen", obeyed)
+	}
+}
+
+// A sandbox writes in more than the project: in the git directory of a worktree, and
+// in what an agent gets of the user's home.
+func TestFileWhereAnotherRunWrites(t *testing.T) {
+	s := newStage(t)
+	home := s.env["HOME"]
+	main := filepath.Join(home, "main")
+	s.write(filepath.Join(s.project, ".git"), "gitdir: "+main+"/.git/worktrees/w\n")
+	for name, text := range map[string]string{"HEAD": "", "objects/x": "", "worktrees/w/gitdir": s.project + "/.git\n", "worktrees/w/commondir": "../..\n"} {
+		s.write(filepath.Join(main, ".git", name), text)
+	}
+	for path, into := range map[string][2]string{ // without bind_harness_home, and with it
+		main + "/.git/ca.pem":                   {main + "/.git", main + "/.git"},
+		main + "/.git/worktrees/w/ca.pem":       {main + "/.git", main + "/.git"},
+		main + "/ca.pem":                        {},
+		home + "/.claude/projects/a/ca.pem":     {home + "/.claude/projects", home + "/.claude"},
+		home + "/.pi/agent/sessions/--a/ca.pem": {home + "/.pi/agent/sessions", home + "/.pi"},
+		home + "/.claude/ca.pem":                {"", home + "/.claude"},
+		home + "/.codex/ca.pem":                 {"", home + "/.codex"},
+	} {
+		s.write(path, string(testCA(t)))
+		for i, whole := range []bool{false, true} {
+			s.write(s.config, fmt.Sprintf("runtime = local\nbind_harness_home = %v\nca_file = %s\n", whole, path))
+			code := s.do("--print-policy", "--", "true")
+			if into[i] == "" && code != 0 || into[i] != "" && (code != 125 || !strings.Contains(s.err.String(), "ca_file leads into "+into[i]+", where")) {
+				t.Errorf("%s with bind_harness_home %v: exit %d: %s", path, whole, code, s.err.String())
 			}
 		}
 	}

@@ -154,6 +154,22 @@ func LoginIn(home, source string, resolve func(string) string) (name string, ok 
 	return "", false
 }
 
+// Writable are the directories below the user's home that some run of a harness may
+// write: all projects' transcripts, and with whole (BindInput.WholeHome) all that is
+// the harness's own.
+func Writable(whole bool) []string {
+	var out []string
+	for _, h := range Table {
+		switch {
+		case whole && h.dir != "":
+			out = append(out, h.dir)
+		case h.transcripts != nil:
+			out = append(out, path.Dir(h.transcripts("/")))
+		}
+	}
+	return out
+}
+
 // A Seed is a file that a home has to have before its first run.
 type Seed struct {
 	// Path is relative to the home; directories above it are made with mode

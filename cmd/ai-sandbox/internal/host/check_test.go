@@ -340,6 +340,21 @@ func TestProbe(t *testing.T) {
 	if _, err := os.Stat(in.State); err == nil {
 		t.Error("looking wrote into the state directory")
 	}
+	// A variable of ours is judged by what it is told to be one, and a list by its parts.
+	for value, steers := range map[string]bool{
+		"/nowhere": false, "/nowhere:/other:": false, "": false, filepath.Join(project, "x"): true,
+		"/nowhere:" + filepath.Join(link, "x"): true, filepath.Join(project, "x") + ":/nowhere": true, "/nowhere:relative": true,
+	} {
+		for name, list := range map[string]bool{"SSL_CERT_DIR": true, "AISB_OURS": false, "AISB_OTHER": false} {
+			one := in
+			one.Env, one.FileVars, one.ConfigFile = map[string]string{name: value}, []string{"AISB_OURS"}, ""
+			f, err := Probe(one)
+			want := steers && name != "AISB_OTHER" && (list || !strings.HasPrefix(value, "/nowhere:"))
+			if err != nil || slices.Contains(f.Steered, name) != want {
+				t.Errorf("%s=%s: steered %s (%v)", name, value, f.Steered, err)
+			}
+		}
+	}
 	// Out of the project again, by a link that a sandboxed command could turn.
 	if err := os.Symlink(t.TempDir(), filepath.Join(project, "out")); err != nil {
 		t.Fatal(err)

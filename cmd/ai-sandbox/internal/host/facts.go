@@ -14,6 +14,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -135,6 +136,8 @@ type Input struct {
 	Config, State, Cache, Runtime, Home string
 	// ConfigFile is the user's configuration file.
 	ConfigFile string
+	// FileVars are variables of our own that name a file or directory.
+	FileVars []string
 	// Workspace is a directory that ai-sandbox itself has made in its state for
 	// this run: it alone may be the project there. "" is none.
 	Workspace string
@@ -188,7 +191,7 @@ func Probe(in Input) (Facts, error) {
 		f.Project = Dir{}
 	}
 	f.Specials = specials(in.Env, f.Home)
-	f.RemoteEnv, f.Steered = steered(in.Env, f.Project.Path)
+	f.RemoteEnv, f.Steered = steered(in.Env, in.FileVars, f.Project.Path)
 	if Through(in.ConfigFile, f.Project.Path) {
 		f.Steered = append(f.Steered, in.ConfigFile) // a link, as from a dotfiles tree
 	}
@@ -261,11 +264,11 @@ func within(path, dir string) bool {
 // remoteVars make podman's clients talk to a service other than the user's own.
 var remoteVars = []string{"CONTAINER_HOST", "CONTAINER_CONNECTION"}
 
-// steeringVars name files and directories that ai-sandbox or podman obey. In
-// the project the sandboxed command could write them.
+// steeringVars name files and directories that ai-sandbox or podman obey, besides
+// Input.FileVars. In the project the sandboxed command could write them.
 var steeringVars = []string{
 	"HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR",
-	"AISB_CACHE_DIR", "AISB_CA_FILE", "AISB_AGENTS_DIR", "TMPDIR", "REGISTRY_AUTH_FILE", "DOCKER_CONFIG", "SSL_CERT_FILE", "SSL_CERT_DIR",
+	"TMPDIR", "REGISTRY_AUTH_FILE", "DOCKER_CONFIG", "SSL_CERT_FILE", "SSL_CERT_DIR",
 	"CONTAINERS_CONF", "CONTAINERS_CONF_OVERRIDE", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF", "REGISTRIES_CONFIG_PATH",
 }
 
@@ -273,15 +276,19 @@ var steeringVars = []string{
 // directory for it: which images are accepted, and where they and their signatures are.
 var containersFiles = []string{"policy.json", "registries.conf", "registries.conf.d", "registries.d", "containers.conf", "storage.conf"}
 
-func steered(env map[string]string, project string) (remote string, steered []string) {
+func steered(env map[string]string, own []string, project string) (remote string, steered []string) {
 	for _, name := range remoteVars {
 		if env[name] != "" {
 			remote = name
 			break
 		}
 	}
-	for _, name := range steeringVars {
-		if v := env[name]; v != "" && (!filepath.IsAbs(v) || Through(v, project)) {
+	for _, name := range slices.Concat(steeringVars, own) {
+		paths := []string{env[name]}
+		if name == "SSL_CERT_DIR" { // a list, as crypto/x509 and openssl read it
+			paths = strings.Split(env[name], ":")
+		}
+		if slices.ContainsFunc(paths, func(p string) bool { return p != "" && (!filepath.IsAbs(p) || Through(p, project)) }) {
 			steered = append(steered, name)
 		}
 	}

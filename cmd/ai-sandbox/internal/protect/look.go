@@ -443,12 +443,9 @@ func (t *tree) gitFile(name string, unprotect []string) (g *policy.GitDir, note 
 	if err != nil && !errors.Is(err, errTooLong) {
 		return nil, "", fmt.Errorf("read %s in %s: %w", policy.Quote(name), policy.Quote(t.Root), err)
 	}
-	to, ok := strings.CutPrefix(strings.TrimRight(text, "\r\n"), "gitdir: ")
+	to, ok := t.gitDir(text)
 	if !ok || err != nil {
 		return nil, "the project's .git is a file that git can't read", nil
-	}
-	if !filepath.IsAbs(to) {
-		to = t.Root + "/" + to // as the kernel goes: up after a link, not before
 	}
 	no := func(why string) (*policy.GitDir, string, error) {
 		return nil, "the project's .git leads to " + policy.Quote(to) + ", which is not mounted, so git does not work inside: " + why, nil
@@ -522,6 +519,54 @@ func (t *tree) gitFile(name string, unprotect []string) (g *policy.GitDir, note 
 	}
 	out.Tree = c.Tree
 	return out, "", nil
+}
+
+// gitDir is the path that the text of a .git leads to.
+func (t *tree) gitDir(text string) (to string, ok bool) {
+	to, ok = strings.CutPrefix(strings.TrimRight(text, "\r\n"), "gitdir: ")
+	if ok && !filepath.IsAbs(to) {
+		to = t.Root + "/" + to // as the kernel goes: up after a link, not before
+	}
+	return to, ok
+}
+
+// Worktree is the git directory of the repository that a project is a worktree of, by
+// its resolved path, or "": what Look may have mounted beside the project.
+func Worktree(project string) string {
+	fd, err := openRoot(project)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	t := &tree{policy.Tree{Root: project}, fd, ""}
+	name := ".git"
+	what, err := t.kind(name)
+	if what == policy.FoundLink {
+		name, what, err = t.gitLink()
+	}
+	if err != nil || what != policy.FoundFile {
+		return ""
+	}
+	text, err := readUpTo(fd, name, maxSmall)
+	to, ok := t.gitDir(text)
+	if err != nil || !ok {
+		return ""
+	}
+	own, err := filepath.EvalSymlinks(to)
+	if err != nil || filepath.Base(filepath.Dir(own)) != "worktrees" {
+		return ""
+	}
+	common := filepath.Dir(filepath.Dir(own))
+	root, err := openRoot(common)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(root)
+	c := &tree{policy.Tree{Root: common}, root, ""}
+	if why, err := c.isOwn(path.Join("worktrees", filepath.Base(own)), own, project); why != "" || err != nil {
+		return ""
+	}
+	return common
 }
 
 // isOwn says why the directory of a worktree is not the project's, or "".

@@ -457,6 +457,44 @@ func TestConfiguredElsewhere(t *testing.T) {
 	}
 }
 
+// Worktree finds the git directory that is mounted, and no other.
+func TestWorktree(t *testing.T) {
+	for name, c := range map[string]struct {
+		project map[string]string
+		back    string // what the repository says
+		want    bool
+	}{
+		"a worktree":             {map[string]string{".git": "gitdir: ../main/.git/worktrees/w\n"}, "/project/.git", true},
+		"by a link":              {map[string]string{".git": "-> dot", "dot": "gitdir: ../main/.git/worktrees/w\n"}, "/project/.git", true},
+		"another's":              {map[string]string{".git": "gitdir: ../main/.git/worktrees/w\n"}, "/other/.git", false},
+		"a submodule":            {map[string]string{".git": "gitdir: ../main/.git/modules/m\n"}, "/project/.git", false},
+		"a repository":           {map[string]string{".git/HEAD": ""}, "/project/.git", false},
+		"none":                   {map[string]string{"x": ""}, "/project/.git", false},
+		"the root":               {map[string]string{".git": "gitdir: /worktrees/w\n"}, "/project/.git", false},
+		"what git can't read":    {map[string]string{".git": "../main/.git/worktrees/w\n"}, "/project/.git", false},
+		"a link to nowhere":      {map[string]string{".git": "-> .git"}, "/project/.git", false},
+		"a link to a repository": {map[string]string{".git": "-> ../main/.git"}, "/project/.git", false},
+	} {
+		parent := real(t)
+		project, main := filepath.Join(parent, "project"), filepath.Join(parent, "main/.git")
+		plant(t, parent, map[string]string{"other/": ""})
+		plant(t, project, c.project)
+		plant(t, main, map[string]string{"HEAD": "", "objects/": "", "modules/m/HEAD": "", "worktrees/w/gitdir": parent + c.back + "\n", "worktrees/w/commondir": "../..\n"})
+		p, err := Look(project, "", nil)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		got := Worktree(project)
+		if c.want != (got == main) || !c.want && got != "" || (p.Git != nil) != (got != "") {
+			t.Errorf("%s: %q, and %+v is mounted", name, got, p.Git)
+		}
+	}
+	if got := Worktree(""); got != "" {
+		t.Errorf("no project: %q", got)
+	}
+}
+
 // What changed where git's configuration leads is told.
 func TestConfiguredPathsAreTold(t *testing.T) {
 	dir, h := project(t, map[string]string{".git/HEAD": "", ".git/config": "[core]\nhooksPath = ci/hooks\n[include]\npath = ../shared", "ci/hooks/x": ""})
