@@ -152,7 +152,8 @@ func (a *app) userFile() string {
 // no project, nothing of it is read.
 func (a *app) settings(facts host.Facts, flagLayer []config.Item, project bool) (config.Settings, error) {
 	own, ownErr := a.own(flagLayer)
-	if s, err := own.Settle(); err == nil && s.Bool("no_cwd") {
+	// What is wrong in it is reported below: a profile may be in the project's file.
+	if s, _ := own.Settle(); s.Bool("no_cwd") {
 		facts.Project = host.Dir{}
 	}
 	project = project && facts.Project.Path != "" && !isOn(flagLayer, "ignore_project_config")

@@ -251,6 +251,23 @@ func TestFileWhereAnotherRunWrites(t *testing.T) {
 	}
 }
 
+// Where the user's own file says that there is no project, nothing of it is read, also
+// where the profile that a flag chooses is not in his file.
+func TestNoProjectOfTheUsers(t *testing.T) {
+	s := newStage(t)
+	s.trustFile("[profile p]\nallow = evil.example.com\n")
+	if code := s.do("--print-policy", "--profile", "p"); code != 125 || !strings.Contains(s.err.String(), "allow = evil.example.com") {
+		t.Fatalf("the project's file is not read: exit %d: %s", code, s.err.String())
+	}
+	s.write(s.config, "no_cwd = true\n")
+	if code := s.do("--print-policy", "--profile", "p"); code != 125 || !strings.Contains(s.err.String(), `profile "p" is unknown`) || strings.Contains(s.err.String(), "evil") {
+		t.Errorf("exit %d: %s", code, s.err.String())
+	}
+	if code := s.do("--print-policy", "--profile", "gated"); code != 0 || strings.Contains(s.out.String(), s.project) {
+		t.Errorf("with a profile that is known: exit %d: %s%s", code, s.out.String(), s.err.String())
+	}
+}
+
 // A trusted mount leads where it led when it was trusted: the command can make a
 // link of what lies in the project, or in what else it writes.
 func TestLedMount(t *testing.T) {
