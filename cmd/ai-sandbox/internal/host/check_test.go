@@ -1,6 +1,7 @@
 package host
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -381,5 +382,68 @@ func TestProbe(t *testing.T) {
 	in.Cwd, in.AnyDir = in.Home, true
 	if f, err = Probe(in); err != nil || f.Project.Path != "" {
 		t.Errorf("the home as no project: %+v (%v)", f.Project, err)
+	}
+}
+
+// Every file of podman's configuration is judged by where it ends, those in its
+// directories too.
+func TestContainersSteered(t *testing.T) {
+	in, project, _ := scene(t)
+	in.Cwd, in.Runtime = project, t.TempDir()
+	own, other := filepath.Join(in.Home, ".config/containers"), t.TempDir()
+	evil, good := filepath.Join(project, "evil"), t.TempDir()
+	if err := os.MkdirAll(evil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		path string // the link
+		to   string
+		want bool
+	}{
+		{filepath.Join(own, "registries.conf.d/10-x.conf"), evil, true},
+		{filepath.Join(own, "registries.conf.d/10-x.conf"), good, false},
+		{filepath.Join(own, "registries.d/x.yaml"), evil, true},
+		{filepath.Join(own, "containers.conf.d/x.conf"), evil, true},
+		{filepath.Join(own, "certs.d"), evil, true},
+		{filepath.Join(own, "certs.d"), good, false},
+		{filepath.Join(own, "certs.d/r.test:5000"), evil, true},
+		{filepath.Join(own, "certs.d/r.test/ca.crt"), evil, true},
+		{filepath.Join(own, "certs.d/r.test/ca.crt"), good, false},
+		{filepath.Join(own, "auth.json"), evil, true},
+		{filepath.Join(own, "auth.json"), filepath.Join(project, "not-there"), true},
+		{filepath.Join(own, "mounts.conf"), evil, true},
+		{filepath.Join(own, "other.json"), evil, false}, // nobody reads it
+		{filepath.Join(in.Home, ".docker/config.json"), evil, true},
+		{filepath.Join(in.Home, ".docker/config.json"), good, false},
+		{filepath.Join(in.Runtime, "containers/auth.json"), evil, true},
+		{filepath.Join(other, "containers/auth.json"), evil, true}, // XDG_CONFIG_HOME
+	} {
+		in.Env = map[string]string{"XDG_CONFIG_HOME": other}
+		if err := os.MkdirAll(filepath.Dir(tc.path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(tc.to, tc.path); err != nil {
+			t.Fatal(err)
+		}
+		f, err := Probe(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := slices.Contains(f.ContainersSteered, tc.path); got != tc.want || !tc.want && len(f.ContainersSteered) > 0 {
+			t.Errorf("%s to %s: steered %q", tc.path, tc.to, f.ContainersSteered)
+		}
+		if err := os.Remove(tc.path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// It is bounded, and what is not looked at is not believed.
+	many := filepath.Join(own, "registries.d")
+	for i := range maxContainersFiles + 1 {
+		if err := os.Symlink(good, filepath.Join(many, fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f, err := Probe(in); err != nil || len(f.ContainersSteered) != 1 || !strings.Contains(f.ContainersSteered[0], "too many files") {
+		t.Errorf("steered %q (%v)", f.ContainersSteered, err)
 	}
 }

@@ -52,8 +52,8 @@ type Facts struct {
 	// Steered are variables, and files and directories of ours, that lead into
 	// the project or through it, or are relative.
 	Steered []string
-	// ContainersSteered is the same of what podman and we obey below
-	// ~/.config/containers: policy.json and its kind (containers-policy.json(5)).
+	// ContainersSteered is the same of what podman and we obey of the user's
+	// configuration for it (see containersFiles).
 	ContainersSteered []string
 
 	// SearchPath are the directories where helper programs may be found:
@@ -195,11 +195,7 @@ func Probe(in Input) (Facts, error) {
 	if Through(in.ConfigFile, f.Project.Path) {
 		f.Steered = append(f.Steered, in.ConfigFile) // a link, as from a dotfiles tree
 	}
-	for _, name := range containersFiles {
-		if path := filepath.Join(in.Home, ".config/containers", name); Through(path, f.Project.Path) {
-			f.ContainersSteered = append(f.ContainersSteered, path)
-		}
-	}
+	f.ContainersSteered = containersSteered(in, f.Project.Path)
 	for _, dir := range [][2]string{{in.Config, f.Dirs.Config}, {in.State, f.Dirs.State}, {in.Cache, f.Dirs.Cache}, {in.Runtime, f.Dirs.XDGRuntime}} {
 		// Where it ends in the project, that is the project's problem.
 		if !within(dir[1], f.Project.Path) && Through(dir[0], f.Project.Path) {
@@ -271,10 +267,6 @@ var steeringVars = []string{
 	"TMPDIR", "REGISTRY_AUTH_FILE", "DOCKER_CONFIG", "SSL_CERT_FILE", "SSL_CERT_DIR",
 	"CONTAINERS_CONF", "CONTAINERS_CONF_OVERRIDE", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF", "REGISTRIES_CONFIG_PATH",
 }
-
-// containersFiles are what podman, and ai-sandbox with it, obeys of the user's
-// directory for it: which images are accepted, and where they and their signatures are.
-var containersFiles = []string{"policy.json", "registries.conf", "registries.conf.d", "registries.d", "containers.conf", "storage.conf"}
 
 func steered(env map[string]string, own []string, project string) (remote string, steered []string) {
 	for _, name := range remoteVars {
