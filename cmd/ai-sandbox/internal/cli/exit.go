@@ -82,7 +82,9 @@ func printError(w io.Writer, err error, hide func(string) string) {
 		var d interface{ Detail() []string }
 		if errors.As(e, &d) {
 			for _, line := range d.Detail() {
-				fmt.Fprintf(w, "  %s\n", policy.Printable(hide(line)))
+				for _, part := range folded(policy.Printable(hide(line)), columns(w)-2) {
+					fmt.Fprintf(w, "  %s\n", part)
+				}
 			}
 		}
 		var h interface{ Hint() string }

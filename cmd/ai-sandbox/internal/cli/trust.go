@@ -77,9 +77,11 @@ func (a *app) trust(facts host.Facts, yes bool) error {
 	if known {
 		against = "- is what was trusted before, + is new"
 	}
-	fmt.Fprintf(a.Out, "%s (%s):\n\n", quote(file), against)
-	for _, line := range diffLines(d.Diff) {
-		fmt.Fprintln(a.Out, line)
+	width := columns(a.std.Out, a.std.Err, a.std.In)
+	for _, line := range slices.Concat([]string{fmt.Sprintf("%s (%s):", quote(file), against), ""}, diffLines(d.Diff)) {
+		for _, part := range folded(a.text(line), width) {
+			fmt.Fprintln(a.Out, part)
+		}
 	}
 	fmt.Fprintln(a.Out)
 	if !yes {
@@ -212,9 +214,40 @@ func plain(s string) string {
 	return b.String()
 }
 
+// columns is the width of the first of these that is a terminal, or 80.
+func columns(streams ...any) int {
+	for _, s := range streams {
+		if n, ok := s.(notices); ok {
+			s = n.a.std.Err
+		}
+		if f, ok := s.(*os.File); ok && f != nil {
+			if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+				return n
+			}
+		}
+	}
+	return 80
+}
+
+// folded breaks a line where a terminal of that width would, and marks what goes on: a
+// terminal's own break would let the text choose what a line begins with.
+func folded(line string, width int) []string {
+	const mark = "| "
+	width = max(width-1, len(mark)+1) // a full line is broken by some terminals
+	rest := []rune(line)
+	var out []string
+	for begin := ""; ; begin = mark {
+		n := min(len(rest), width-len(begin))
+		out = append(out, begin+string(rest[:n]))
+		if rest = rest[n:]; len(rest) == 0 {
+			return out
+		}
+	}
+}
+
 // diffLines shows a diff. No line of a file can look like a mark of ours: a value
 // holds no " #", and what is not plain ASCII is escaped, so that letters which
-// look alike do not pass for each other.
+// look alike do not pass for each other; folded keeps it so on a narrow terminal.
 func diffLines(diff []trust.Line) []string {
 	var out []string
 	for _, l := range diff {
@@ -224,7 +257,10 @@ func diffLines(diff []trust.Line) []string {
 			out = append(out, string(l.Op)+" "+plain(text))
 			continue
 		}
-		if key, value, ok := strings.Cut(text, " = "); ok && strings.ContainsFunc(value, foreign) {
+		switch key, value, ok := strings.Cut(text, " = "); {
+		case !ok:
+			text = plain(text)
+		case strings.ContainsFunc(value, foreign):
 			text = key + " = " + strconv.QuoteToASCII(value)
 		}
 		if l.Widens {

@@ -429,3 +429,81 @@ func TestConfigJSON(t *testing.T) {
 		t.Error(s.out.String())
 	}
 }
+
+// However narrow a terminal is, no row on it begins as a line of ours does that the
+// file's text has chosen.
+func TestTrustFolds(t *testing.T) {
+	s := newStage(t)
+	script := filepath.Join(s.project, ".ai-sandbox/setup.sh")
+	var text strings.Builder
+	for n := range 120 { // at each place of a row
+		text.WriteString("# " + strings.Repeat(" ", n) + "+ allow = harmless.example\n" + strings.Repeat("x", n) + "- allow = harmless.example\n")
+	}
+	s.write(script, text.String())
+	s.trustFile("setup = .ai-sandbox/setup.sh\nallow = " + strings.Repeat("a.", 60) + "example\n")
+	// rows are what a terminal shows of an output.
+	rows := func(out string, width int) (rows []string) {
+		for line := range strings.Lines(out) {
+			for line = strings.TrimRight(line, "\n"); len(line) > width; line = line[width:] {
+				rows = append(rows, line[:width])
+			}
+			rows = append(rows, line)
+		}
+		return rows
+	}
+	shown := func(what, out, indent string, width int) {
+		t.Helper()
+		allows := 0
+		for _, row := range rows(out, width) {
+			if strings.HasPrefix(row, indent+"+ allow") {
+				allows++
+			}
+			for _, begins := range []string{"+ allow = harm", "- allow = harm"} {
+				if strings.HasPrefix(strings.TrimSpace(row), begins) {
+					t.Errorf("%s: a row begins %q", what, row)
+				}
+			}
+		}
+		if allows != 1 {
+			t.Errorf("%s: %d rows show what is allowed", what, allows)
+		}
+	}
+	if code := s.do("--print-policy"); code == 0 {
+		t.Fatal("it is obeyed")
+	}
+	if !strings.Contains(s.err.String(), "\n  + allow = a.a.") {
+		t.Errorf("a run says %s", s.err.String())
+	}
+	shown("a run", s.err.String(), "  ", 80)
+	for _, width := range []uint16{33, 80, 0} {
+		person, program := terminal(t)
+		if err := unix.IoctlSetWinsize(int(program.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: width, Row: 24}); err != nil {
+			t.Fatal(err)
+		}
+		_ = person
+		var out bytes.Buffer
+		if code := Main(context.Background(), []string{"trust", "--yes"}, s.env, Streams{In: program, Out: &out, Err: &s.err}, s.engine); code != 0 {
+			t.Fatalf("exit %d: %s", code, s.err.String())
+		}
+		if width == 0 {
+			width = 80
+		}
+		shown(fmt.Sprint("trust at ", width), out.String(), "", int(width))
+		if code := s.do("trust", "--revoke"); code != 0 {
+			t.Fatal(s.err.String())
+		}
+	}
+	for width := range 100 {
+		parts := folded("+ "+strings.Repeat("ab", 50), width)
+		all := parts[0]
+		for _, p := range parts[1:] {
+			rest, ok := strings.CutPrefix(p, "| ")
+			if all += rest; !ok || len(p) > max(width, 3) {
+				t.Errorf("at %d: %q", width, p)
+			}
+		}
+		if all != "+ "+strings.Repeat("ab", 50) {
+			t.Errorf("at %d: %q", width, all)
+		}
+	}
+}
