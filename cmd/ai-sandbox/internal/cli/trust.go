@@ -78,7 +78,13 @@ func (a *app) trust(facts host.Facts, yes bool) error {
 		against = "- is what was trusted before, + is new"
 	}
 	width := columns(a.std.Out, a.std.Err, a.std.In)
-	for _, line := range slices.Concat([]string{fmt.Sprintf("%s (%s):", quote(file), against), ""}, diffLines(d.Diff)) {
+	lines := diffLines(d.Diff)
+	if head := fmt.Sprintf("%s (%s):", quote(file), against); strings.Contains(file, " ") {
+		lines = slices.Concat([]string{head, ""}, lines)
+	} else { // it can't look like a setting, and is left whole to be copied
+		fmt.Fprintf(a.Out, "%s\n\n", head)
+	}
+	for _, line := range lines {
 		for _, part := range folded(a.text(line), width) {
 			fmt.Fprintln(a.Out, part)
 		}
