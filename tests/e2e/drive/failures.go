@@ -3,6 +3,7 @@
 package drive
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -15,7 +16,11 @@ import (
 // TestSuspended stops ai-sandbox (SIGTSTP) while its command runs, and lets it go on
 // (SIGCONT): the command goes on all the while, and its end is told as ever.
 func TestSuspended(t *testing.T, b *Box) {
-	l := b.Start(t, "--net", "none", "--ephemeral-home", "--", "sh", "-c", "trap '' CONT; until test -e go; do printf . >>beats; sleep 0.02; done; exit 7")
+	cmd := b.Command(context.Background(), "--net", "none", "--ephemeral-home", "--", "sh", "-c", "trap '' CONT; until test -e go; do printf . >>beats; sleep 0.02; done; exit 7")
+	// As a shell's job: the kernel stops nothing of an orphaned process group
+	// (setpgid(2)), which the tests' may be.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	l := Started(t, cmd)
 	b.File(t, "beats")
 	stopped := func() bool {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", l.Cmd.Process.Pid))

@@ -44,7 +44,13 @@ func (b *Buffer) String() string {
 // Start starts one; the test ends it, or its cleanup does.
 func (b *Box) Start(t *testing.T, args ...string) *Live {
 	t.Helper()
-	l := &Live{T: t, Cmd: b.Command(context.Background(), args...), Done: make(chan struct{})}
+	return Started(t, b.Command(context.Background(), args...))
+}
+
+// Started is Start for a command of the test's own.
+func Started(t *testing.T, cmd *exec.Cmd) *Live {
+	t.Helper()
+	l := &Live{T: t, Cmd: cmd, Done: make(chan struct{})}
 	var err error
 	if l.In, err = l.Cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
