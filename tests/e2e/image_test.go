@@ -308,7 +308,7 @@ func TestBuildFailureNamesItsLog(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "Containerfile"), []byte(containerfile), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	drive.Output(t, "podman", "build", "-q", "-t", ref+":x", dir)
+	drive.Output(t, "podman", "build", "-q", "--no-cache", "-t", ref+":x", dir)
 	t.Cleanup(func() { drive.Output(t, "podman", "rmi", "-f", ref+":x") })
 	drive.Output(t, "podman", "push", "-q", "--tls-verify=false", ref+":x")
 	b.Env = []string{"XDG_STATE_HOME=" + state, "AISB_BASE=" + ref + ":x"}

@@ -95,7 +95,8 @@ func (p *pinBox) push(variant string) string {
 		p.T.Fatal(err)
 	}
 	name := "localhost/base-" + p.Token + ":" + variant
-	drive.Output(p.T, "podman", "build", "-q", "-t", name, dir)
+	// Another test may be removing an image that podman would look into for a layer.
+	drive.Output(p.T, "podman", "build", "-q", "--no-cache", "-t", name, dir)
 	drive.Output(p.T, "podman", "push", "-q", "--tls-verify=false", "--compression-level=1", "--digestfile", filepath.Join(dir, "digest"), name, p.ref)
 	drive.Output(p.T, "podman", "rmi", "-f", name)
 	d, err := os.ReadFile(filepath.Join(dir, "digest"))
@@ -291,7 +292,8 @@ func TestUnpinned(t *testing.T) {
 	if p.digest() == "" {
 		t.Error("it is not pinned when the registry is there again")
 	}
-	has(t, p.Run("doctor"), 0, "pinned")
+	// The doctor's trial fails: what is called squid in this gate is none.
+	has(t, p.Run("doctor"), 1, ", pinned to sha256:", "squid")
 }
 
 // Where the registry does not answer ai-sandbox, podman's pull tells the digest:
