@@ -79,21 +79,48 @@ type execServer struct {
 
 // serve begins to listen.
 func (r *run) serve() (*execServer, error) {
-	path, err := socketPath(filepath.Join(r.m.RuntimeDir, r.id, execSocket))
+	l, err := r.listen(execSocket, "commands to run in the sandbox")
+	if err != nil {
+		return nil, err
+	}
+	s := &execServer{r: r, l: l, closed: make(chan struct{}), running: map[int]chan spec.ExecState{}}
+	s.wg.Go(s.accept)
+	return s, nil
+}
+
+// listen makes a socket of the session's, at which this user alone asks for something.
+func (r *run) listen(name, what string) (*net.UnixListener, error) {
+	path, err := socketPath(filepath.Join(r.m.RuntimeDir, r.id, name))
 	if err != nil {
 		return nil, err
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
-		return nil, fmt.Errorf("listen for commands to run in the sandbox: %w", err)
+		return nil, fmt.Errorf("listen for %s: %w", what, err)
 	}
 	// The directory is this user's alone; so is the socket, whatever the umask.
 	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("listen for commands to run in the sandbox: %w", err), l.Close())
+		return nil, errors.Join(fmt.Errorf("listen for %s: %w", what, err), l.Close())
 	}
-	s := &execServer{r: r, l: l, closed: make(chan struct{}), running: map[int]chan spec.ExecState{}}
-	s.wg.Go(s.accept)
-	return s, nil
+	return l, nil
+}
+
+// acceptEach hands out each connection until the listener is closed.
+func acceptEach(l *net.UnixListener, wg *sync.WaitGroup, f func(*net.UnixConn)) {
+	for {
+		conn, err := l.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of descriptors, say
+			time.Sleep(readyTick)
+			continue
+		}
+		wg.Go(func() {
+			defer conn.Close()
+			f(conn)
+		})
+	}
 }
 
 // Close ends every connection; the commands end with the session.
@@ -105,29 +132,18 @@ func (s *execServer) Close() error {
 }
 
 func (s *execServer) accept() {
-	for {
-		conn, err := s.l.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil { // out of descriptors, say
-			time.Sleep(readyTick)
-			continue
-		}
-		s.wg.Go(func() {
-			defer conn.Close()
-			done := make(chan struct{})
-			defer close(done)
-			go func() {
-				select {
-				case <-s.closed:
-					conn.Close()
-				case <-done:
-				}
-			}()
-			s.client(conn)
-		})
-	}
+	acceptEach(s.l, &s.wg, func(conn *net.UnixConn) {
+		done := make(chan struct{})
+		defer close(done)
+		go func() {
+			select {
+			case <-s.closed:
+				conn.Close()
+			case <-done:
+			}
+		}()
+		s.client(conn)
+	})
 }
 
 // client serves one connection: one command.

@@ -82,34 +82,12 @@ type steerer struct {
 
 // steer begins to listen.
 func (r *run) steer() (*steerer, error) {
-	path, err := socketPath(filepath.Join(r.m.RuntimeDir, r.id, steerSocket))
+	l, err := r.listen(steerSocket, "changes of what the session may reach")
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return nil, fmt.Errorf("listen for changes of what the session may reach: %w", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("listen for changes of what the session may reach: %w", err), l.Close())
-	}
 	s := &steerer{r: r, l: l, closed: make(chan struct{}), net: r.req.Policy.Net}
-	s.wg.Go(func() {
-		for {
-			conn, err := l.AcceptUnix()
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err != nil { // out of descriptors, say
-				time.Sleep(readyTick)
-				continue
-			}
-			s.wg.Go(func() {
-				defer conn.Close()
-				s.serve(conn)
-			})
-		}
-	})
+	s.wg.Go(func() { acceptEach(l, &s.wg, s.serve) })
 	return s, nil
 }
 
