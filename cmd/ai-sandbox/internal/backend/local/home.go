@@ -41,6 +41,9 @@ func checkHomeName(name string) error {
 // labelsFile is the name of the file beside a home.
 func labelsFile(name string) string { return name + ".json" }
 
+// unnamed begins the name of that file while it is written.
+func unnamed(name string) string { return name + ".new-" }
+
 // EnsureHome implements backend.Backend.
 func (b *Backend) EnsureHome(_ context.Context, name, session string, labels map[string]string) (string, error) {
 	if err := checkHomeName(name); err != nil {
@@ -170,7 +173,7 @@ func writeLabels(root *os.Root, name string, labels map[string]string) error {
 	if err != nil {
 		return err
 	}
-	tmp := name + ".new-" + rand.Text()
+	tmp := unnamed(name) + rand.Text()
 	if err := root.WriteFile(tmp, append(text, '\n'), 0o600); err != nil {
 		return err
 	}
@@ -182,7 +185,8 @@ func writeLabels(root *os.Root, name string, labels map[string]string) error {
 }
 
 // RemoveVolume implements backend.Backend. Without the file beside it, a
-// directory is not ours, and stays.
+// directory is not ours, and stays. What a start that was killed has left of that
+// file goes in any case.
 func (b *Backend) RemoveVolume(_ context.Context, name string) error {
 	if err := checkHomeName(name); err != nil {
 		return err
@@ -195,6 +199,15 @@ func (b *Backend) RemoveVolume(_ context.Context, name string) error {
 		return fmt.Errorf("remove the home %s: %w", name, err)
 	}
 	defer root.Close()
+	left, err := fs.Glob(root.FS(), unnamed(name)+"*")
+	for _, tmp := range left {
+		if err == nil {
+			err = root.Remove(tmp)
+		}
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the home %s: %w", name, err)
+	}
 	_, err = readLabels(root, name)
 	if errors.Is(err, os.ErrNotExist) {
 		if _, err := root.Lstat(name); err == nil {

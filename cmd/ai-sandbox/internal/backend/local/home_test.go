@@ -268,3 +268,25 @@ func TestMountPoints(t *testing.T) {
 		t.Error("made through a link")
 	}
 }
+
+// TestKilledWhileMaking: a start that was killed before the file beside a home had
+// its name, with another home's beside it.
+func TestKilledWhileMaking(t *testing.T) {
+	b := New(Config{StateDir: t.TempDir()})
+	homes := filepath.Dir(home(t, b, "aisb-home-other"))
+	left, other := filepath.Join(homes, unnamed("aisb-home-x")+"ABC"), filepath.Join(homes, unnamed("aisb-home-other")+"ABC")
+	for _, f := range []string{left, other} {
+		if err := os.WriteFile(f, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.RemoveVolume(t.Context(), "aisb-home-x"); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(left); err == nil {
+		t.Errorf("%s is still there", left)
+	}
+	if _, err := os.Lstat(other); err != nil {
+		t.Error(err)
+	}
+}
