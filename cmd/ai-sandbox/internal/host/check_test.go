@@ -356,6 +356,20 @@ func TestProbe(t *testing.T) {
 			}
 		}
 	}
+	// The message bus, by which systemd is asked for a limited cgroup.
+	for value, want := range map[string]bool{
+		"": false, "unix:path=/nowhere/bus": false, "unix:abstract=" + project: false,
+		"unix:path=" + filepath.Join(project, "bus"):                          true,
+		"unix:path=/nowhere/bus;unix:guid=1,path=" + filepath.Join(link, "x"): true,
+		"unixexec:path=" + filepath.Join(project, "x"):                        true,
+		"unix:path=" + strings.ReplaceAll(project, "/", "%2f") + "/bus":       true,
+	} {
+		one := in
+		one.Env = map[string]string{"DBUS_SESSION_BUS_ADDRESS": value}
+		if f, err := Probe(one); err != nil || slices.Contains(f.Steered, "DBUS_SESSION_BUS_ADDRESS") != want {
+			t.Errorf("%s: steered %s (%v)", value, f.Steered, err)
+		}
+	}
 	// Out of the project again, by a link that a sandboxed command could turn.
 	if err := os.Symlink(t.TempDir(), filepath.Join(project, "out")); err != nil {
 		t.Fatal(err)

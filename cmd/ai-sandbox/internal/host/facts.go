@@ -266,6 +266,7 @@ var steeringVars = []string{
 	"HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR",
 	"TMPDIR", "REGISTRY_AUTH_FILE", "DOCKER_CONFIG", "SSL_CERT_FILE", "SSL_CERT_DIR",
 	"CONTAINERS_CONF", "CONTAINERS_CONF_OVERRIDE", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF", "REGISTRIES_CONFIG_PATH",
+	"DBUS_SESSION_BUS_ADDRESS", // whoever answers there is taken for systemd
 }
 
 func steered(env map[string]string, own []string, project string) (remote string, steered []string) {
@@ -277,8 +278,11 @@ func steered(env map[string]string, own []string, project string) (remote string
 	}
 	for _, name := range slices.Concat(steeringVars, own) {
 		paths := []string{env[name]}
-		if name == "SSL_CERT_DIR" { // a list, as crypto/x509 and openssl read it
+		switch name {
+		case "SSL_CERT_DIR": // a list, as crypto/x509 and openssl read it
 			paths = strings.Split(env[name], ":")
+		case "DBUS_SESSION_BUS_ADDRESS":
+			paths = busSockets(env)
 		}
 		if slices.ContainsFunc(paths, func(p string) bool { return p != "" && (!filepath.IsAbs(p) || Through(p, project)) }) {
 			steered = append(steered, name)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -75,13 +76,23 @@ func specials(env map[string]string, home string) []Special {
 	}
 	add(keys, env["SSH_AUTH_SOCK"], filepath.Join(home, ".gnupg/S.gpg-agent"))
 	add(bus, "/run/dbus/system_bus_socket")
+	add(bus, busSockets(env)...)
+	return out
+}
+
+// busSockets are the paths in the address of the user's message bus (D-Bus
+// specification, "Server Addresses").
+func busSockets(env map[string]string) []string {
+	var out []string
 	for _, address := range strings.Split(env["DBUS_SESSION_BUS_ADDRESS"], ";") {
-		// D-Bus specification, "Server Addresses".
-		if keys, ok := strings.CutPrefix(address, "unix:"); ok {
-			for _, kv := range strings.Split(keys, ",") {
-				if p, ok := strings.CutPrefix(kv, "path="); ok {
-					add(bus, p)
-				}
+		_, keys, _ := strings.Cut(address, ":") // a socket's, or a program's with unixexec
+		for _, kv := range strings.Split(keys, ",") {
+			p, ok := strings.CutPrefix(kv, "path=")
+			if plain, err := url.PathUnescape(p); err == nil {
+				p = plain // a client refuses others
+			}
+			if ok && p != "" {
+				out = append(out, p)
 			}
 		}
 	}
