@@ -148,6 +148,11 @@ func TestRefusedHostIsNamed(t *testing.T) {
 		if len(rep.Refused) != 1 || rep.Refused[0]["host"] != host || rep.Refused[0]["count"] != 3.0 || rep.Refused[0]["allow_flag"] != flag[0] {
 			t.Errorf("report: %+v, want %s three times, and %s", rep, host, flag[0])
 		}
+		// What decided can be told later.
+		enforced := regexp.MustCompile(`(?m)^enforced by  (the gate that is built in, of ai-sandbox \S+|squid [0-9]+\.[0-9]+\S*, installed on the machine)$`)
+		if told := b.OK("inspect", "--offline", rep.Session); !enforced.MatchString(told.Out) {
+			t.Errorf("the session: %s", told)
+		}
 		unseen(t, host)
 		r = b.OK("--allow", flag[1], "--", "sh", "-c", curl+"https://"+host+"/")
 		if !strings.Contains(r.Out, w.net.Marker) || !w.net.Reached(host) {

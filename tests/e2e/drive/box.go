@@ -124,6 +124,7 @@ func (b *Box) Size(name string) int64 {
 
 // A Report is what --report writes.
 type Report struct {
+	Session  string             `json:"session"`
 	ExitCode int                `json:"exit_code"`
 	EndedBy  string             `json:"ended_by"`
 	Reason   string             `json:"reason"`

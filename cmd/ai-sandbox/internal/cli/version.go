@@ -12,6 +12,9 @@ import (
 // version is set by the linker.
 var version = "devel"
 
+// Version is that of this ai-sandbox.
+func Version() string { return version }
+
 var versionVerb = &verb{
 	name:     "version",
 	about:    "Print the version.",

@@ -355,6 +355,7 @@ func (e *engine) runSession(ctx context.Context, r cli.RunRequest, signals <-cha
 		Streams: backend.Streams{Stdin: r.Std.In, Stdout: r.Std.Out, Stderr: r.Std.Err},
 		Signals: signals, Start: e.start, Keep: r.Keep,
 	}
+	req.EngineVersion = engineVersion(r)
 	var be backend.Backend
 	if r.Policy.Runtime == policy.RuntimeLocal {
 		b := jail(r.Machine, r.Policy.Net.Engine)

@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -123,11 +124,25 @@ func (l inspector) session(ctx context.Context, e session.Entry) (cli.Inspection
 	case e.Net == policy.NetHost:
 		out.EnforcedBy = "nothing: it had the machine's own network"
 	case e.Engine == policy.EngineBuiltin:
-		out.EnforcedBy = "the gate that is built in"
+		out.EnforcedBy = "the gate that is built in, of ai-sandbox " + cmp.Or(e.EngineVersion, unwritten)
 	case e.Engine == policy.EngineSquid:
-		out.EnforcedBy = "the squid that was installed on the machine"
+		out.EnforcedBy = "squid " + cmp.Or(e.EngineVersion, unwritten) + ", installed on the machine"
 	}
 	return out, nil
+}
+
+// unwritten is the version of what an older ai-sandbox has journaled.
+const unwritten = "of a version that was not written down"
+
+// engineVersion is that of a gate engine that no image tells of.
+func engineVersion(r cli.RunRequest) string {
+	switch {
+	case r.Policy.Net.Engine == policy.EngineBuiltin:
+		return cli.Version()
+	case r.Policy.Net.Engine == policy.EngineSquid && r.Policy.Runtime == policy.RuntimeLocal:
+		return r.Facts.Squid.Version
+	}
+	return ""
 }
 
 // named finds an image by the name that a person gives it.

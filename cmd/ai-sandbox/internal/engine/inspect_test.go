@@ -8,8 +8,25 @@ import (
 
 	"ai-sandbox/cmd/ai-sandbox/internal/cli"
 	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
+	"ai-sandbox/cmd/ai-sandbox/internal/session"
 	"ai-sandbox/image"
 )
+
+// What enforced a session is told from the journal where it was in no image.
+func TestInspectEngine(t *testing.T) {
+	for want, e := range map[string]session.Entry{
+		"the gate that is built in, of ai-sandbox 1.2":                                    {Net: "gated", Engine: "builtin", EngineVersion: "1.2"},
+		"squid 6.13, installed on the machine":                                            {Net: "gated", Engine: "squid", EngineVersion: "6.13"},
+		"squid of a version that was not written down, installed on the machine":          {Net: "gated", Engine: "squid"},
+		"the gate that is built in, of ai-sandbox of a version that was not written down": {Net: "gated", Engine: "builtin"},
+		"the kernel: it had no network":                                                   {Net: "none"},
+		"nothing: it had the machine's own network":                                       {Net: "host"},
+	} {
+		if got, err := (inspector{}).session(t.Context(), e); err != nil || got.EnforcedBy != want {
+			t.Errorf("%+v: %q, %v", e, got.EnforcedBy, err)
+		}
+	}
+}
 
 // What is said of a base is what its registry was asked, and nothing has moved that was
 // not known before.

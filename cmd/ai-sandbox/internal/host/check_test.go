@@ -164,6 +164,20 @@ func TestPodmanVersion(t *testing.T) {
 	}
 }
 
+func TestSquidVersion(t *testing.T) {
+	for out, want := range map[string]string{
+		"Squid Cache: Version 6.13\nService Name: squid\nconfigure options: '--with-openssl'": "6.13", "Squid Cache: Version 7.0-DEVEL\n": "7.0-DEVEL",
+		"": "", "Squid Cache\n": "",
+	} {
+		path := filepath.Join(t.TempDir(), "squid")
+		program(t, path, out)
+		v, err := askSquid(path)
+		if v.Version != want || v.OpenSSL != strings.Contains(out, "--with-openssl") || (err == nil) != (want != "") {
+			t.Errorf("%q: %+v, %v", out, v, err)
+		}
+	}
+}
+
 // program writes a shell script that says text.
 func program(t *testing.T, path, text string) {
 	t.Helper()

@@ -111,7 +111,7 @@ func (d Dirs) Runtime() string {
 type Tool struct {
 	// Path is absolute, or "" when none was found.
 	Path string
-	// Version is what podman and bubblewrap call themselves ("5.4.2").
+	// Version is what podman, bubblewrap and squid call themselves ("5.4.2").
 	Version string
 	// MapHostLoopback: this pasta has --map-host-loopback.
 	MapHostLoopback bool

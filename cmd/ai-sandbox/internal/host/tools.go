@@ -104,7 +104,11 @@ func probeTools(f Facts, runtime string, k *verdicts) Facts {
 		f.Tools[policy.RuntimeLocal] = true
 		f.Kernel = kernel("/proc/sys")
 		f.Bwrap = k.bubblewrap(f)
-		f.Squid = k.ask(lookup(filepath.Base(SquidPath), []string{filepath.Dir(SquidPath)}, f.Project.Path, f.UID), "", askSquid)
+		squid := lookup(filepath.Base(SquidPath), []string{filepath.Dir(SquidPath)}, f.Project.Path, f.UID)
+		if k.kept[squid].Version == "" {
+			delete(k.kept, squid) // of an ai-sandbox that did not ask for it
+		}
+		f.Squid = k.ask(squid, "", askSquid)
 	}
 	// Nothing may be written where the project could be the state directory.
 	if k.changed && len(f.Steered) == 0 && (f.Workspace != "" || !overlap(f.Project.Path, f.Dirs.State)) {
@@ -202,8 +206,14 @@ func askSquid(path string) (verdict, error) {
 	if err != nil {
 		return verdict{}, err
 	}
-	return verdict{OpenSSL: strings.Contains(out, "--with-openssl")}, nil
+	m := squidForm().FindStringSubmatch(out)
+	if m == nil {
+		return verdict{}, fmt.Errorf("%s -v says no version", path)
+	}
+	return verdict{Version: m[1], OpenSSL: strings.Contains(out, "--with-openssl")}, nil
 }
+
+var squidForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^Squid Cache: Version ([0-9]+\.[0-9]+\S*)`) })
 
 // run runs a helper with an environment of its own, away from the project.
 func run(path string, args ...string) (string, error) {

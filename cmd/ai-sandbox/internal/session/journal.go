@@ -33,6 +33,9 @@ type Entry struct {
 	// Engine is what the gate was, and GateName the named gate that it was.
 	Engine   string `json:"engine,omitempty"`
 	GateName string `json:"gate,omitempty"`
+	// EngineVersion is that of an engine that is in no image: of ai-sandbox for the one
+	// that is built in, of the machine's squid for that. "" is not known.
+	EngineVersion string `json:"engine_version,omitempty"`
 	// SandboxImage and GateImage are image ids: "" where there was no such image.
 	SandboxImage string `json:"sandbox_image,omitempty"`
 	GateImage    string `json:"gate_image,omitempty"`
@@ -55,8 +58,11 @@ func (r *run) note() error {
 			return err
 		}
 		e.GateImage = g.GateImage
-	case net.Engine == policy.EngineSquid:
-		e.GateImage = r.req.GateImage
+	default:
+		e.EngineVersion = r.req.EngineVersion
+		if net.Engine == policy.EngineSquid {
+			e.GateImage = r.req.GateImage
+		}
 	}
 	return r.m.add(e)
 }

@@ -87,6 +87,8 @@ type Request struct {
 	// SandboxImage and GateImage are image ids; "" on a runtime without images.
 	SandboxImage string
 	GateImage    string
+	// EngineVersion is that of a gate engine that is in no image.
+	EngineVersion string
 	// Hold runs no command: the session lasts until a signal ends it, and
 	// others are run in it (see Manager.Exec).
 	Hold bool
