@@ -146,6 +146,17 @@ func (r Recipe) aptLayer(line func(string, ...any)) {
 	line("%s", tidy)
 }
 
+// listBundled is JavaScript that writes the packages in Node's tarball: npm and corepack,
+// and those that npm has within itself.
+const listBundled = `const fs = require("fs"), list = dir => fs.readdirSync(dir).sort().forEach(k => { \
+        const at = dir + "/" + k; \
+        if (k[0] == "@") return list(at); \
+        if (k[0] == ".") return; \
+        const p = require(at + "/package.json"); \
+        console.log("npm", p.name, p.version); \
+        if (fs.existsSync(at + "/node_modules")) list(at + "/node_modules"); \
+    }); list("/usr/local/lib/node_modules")`
+
 // nodeLayer unpacks the tarball without leaving it in a layer, after a last look
 // at its checksum. The mount's z is for SELinux.
 func (r Recipe) nodeLayer(line func(string, ...any)) {
@@ -155,7 +166,7 @@ func (r Recipe) nodeLayer(line func(string, ...any)) {
 	line(`    rm -f /usr/local/CHANGELOG.md /usr/local/README.md; \`)
 	line(`    test "$(node --version)" = v%s; \`, r.Node.Version)
 	line(`    echo 'node %s' >>%s; \`, r.Node.Version, ManifestPath)
-	line(`    node -p 'require("fs").readdirSync("/usr/local/lib/node_modules").map(k => require("/usr/local/lib/node_modules/" + k + "/package.json")).map(p => "npm " + p.name + " " + p.version).join("\n")' >>%s`, ManifestPath)
+	line(`    node -e '%s' >>%s`, listBundled, ManifestPath)
 }
 
 // stepForm finds the name that a RUN of ours has.

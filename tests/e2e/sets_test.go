@@ -71,9 +71,10 @@ func TestToolchain(t *testing.T) {
 		has(t, b.OK("--net", "none", name, "--version"), 0, image.HarnessVersion(name))
 	}
 	has(t, b.OK("--net", "none", "--", "sh", "-c", `pi --version; hello; cat /opt/setup-ran; sha256sum /etc/aisb/setup; stat -c 'mode %a' /usr/local/bin/raised; `+
-		`echo left: $(ls -d ~/left /project/left /run/left /tmp/left 2>/dev/null); grep -c '^deb hello ' /etc/aisb/manifest.txt; grep -E '^npm (@openai/codex|@anthropic-ai/claude-code) ' /etc/aisb/manifest.txt`),
+		`echo left: $(ls -d ~/left /project/left /run/left /tmp/left 2>/dev/null); grep -c '^deb hello ' /etc/aisb/manifest.txt; grep -E '^npm (@openai/codex|@anthropic-ai/claude-code|node-gyp) ' /etc/aisb/manifest.txt; grep -o 'pkg:npm/node-gyp@' /etc/aisb/sbom.cdx.json | head -n1`),
 		0, image.HarnessVersion("pi"), "Hello, world!", "uid 0 in /\n", image.SetupSHA256([]byte(setupText)), "mode 755\n", "left:\n1\n",
-		"npm @openai/codex "+image.HarnessVersion("codex")+"\n", "npm @anthropic-ai/claude-code "+image.HarnessVersion("claude")+"\n")
+		"npm @openai/codex "+image.HarnessVersion("codex")+"\n", "npm @anthropic-ai/claude-code "+image.HarnessVersion("claude")+"\n",
+		"npm node-gyp ", "pkg:npm/node-gyp@") // which npm has within itself
 	version := regexp.MustCompile(`package      deb hello (\S+)\n`).FindStringSubmatch(b.OK("inspect", "--offline").Out)
 	if version == nil {
 		t.Fatal("the manifest has no hello")
