@@ -241,9 +241,10 @@ func connect(ctx context.Context, m cli.Machine) (*podman.Client, error) {
 	})
 }
 
-// ensure brings the images up to date, which a warm start has nothing to do for.
-func (e *engine) ensure(ctx context.Context, m cli.Machine, r cli.ImageRequest, c *podman.Client) (imagebuild.Plan, error) {
-	if e.plan != nil {
+// ensure brings the images up to date, which a warm start has nothing to do for; or, for
+// a gate, its own alone.
+func (e *engine) ensure(ctx context.Context, m cli.Machine, r cli.ImageRequest, c *podman.Client, gate bool) (imagebuild.Plan, error) {
+	if e.plan != nil && !gate {
 		if warm, err := e.plan.Warm(ctx, c); err != nil || warm {
 			return *e.plan, err
 		}
@@ -254,7 +255,9 @@ func (e *engine) ensure(ctx context.Context, m cli.Machine, r cli.ImageRequest, 
 	}
 	p := newProgress(m, false)
 	defer p.close()
-	return req.Ensure(ctx, c, p.options(m.Environ))
+	o := p.options(m.Environ)
+	o.Gate, o.Before = gate, !gate
+	return req.Ensure(ctx, c, o)
 }
 
 // build makes the images and says which they are.
@@ -368,7 +371,7 @@ func (e *engine) runSession(ctx context.Context, r cli.RunRequest, signals <-cha
 		}
 		start := time.Now()
 		plan, err := untilSignal(ctx, signals, func(ctx context.Context) (imagebuild.Plan, error) {
-			return e.ensure(ctx, r.Machine, r.Image, c)
+			return e.ensure(ctx, r.Machine, r.Image, c, false)
 		})
 		e.deciding += time.Since(start)
 		if err != nil {

@@ -28,7 +28,7 @@ func (e *engine) gateUp(ctx context.Context, r cli.BuildRequest, name string, ne
 		if err != nil {
 			return err
 		}
-		plan, err := e.ensure(ctx, r.Machine, r.Image, c)
+		plan, err := e.ensure(ctx, r.Machine, r.Image, c, true)
 		if err != nil {
 			return err
 		}

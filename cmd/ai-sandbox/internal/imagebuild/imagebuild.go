@@ -26,6 +26,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -157,6 +158,11 @@ type Options struct {
 	Rebuild bool
 	// Asked: the user asked for a build, and does not wait for something else.
 	Asked bool
+	// Gate: of the two images only the gate's is wanted.
+	Gate bool
+	// Before: where the images can't be built, those of the same configuration that
+	// were built before will do.
+	Before bool
 	// Resolve asks the registry what a reference leads to.
 	Resolve func(context.Context, image.Reference) (digest.Digest, error)
 	// Say prints a line for people.
@@ -224,7 +230,7 @@ func (r Request) planImage(recipe image.Recipe) (Image, error) {
 	return Image{Built: built, ID: id, node: recipe.Node}, err
 }
 
-// Ensure returns a plan of which both images exist. Where they do already and the
+// Ensure returns a plan of which both images exist, or those that are wanted. Where they do already and the
 // pin is not due it asks the builder for them by id and nothing else; otherwise it
 // finds out what is missing, and builds.
 func (r Request) Ensure(ctx context.Context, b Builder, o Options) (Plan, error) {
@@ -235,11 +241,39 @@ func (r Request) Ensure(ctx context.Context, b Builder, o Options) (Plan, error)
 	if err != nil && !errors.Is(err, ErrUnresolved) {
 		return Plan{}, err
 	}
-	if err == nil && !o.Rebuild {
-		if warm, err := p.Warm(ctx, b); err != nil || warm {
+	if (err == nil || o.Gate) && !o.Rebuild && !p.Due {
+		if built, err := p.built(ctx, b, o); err != nil || built {
 			return p, err
 		}
 	}
+	now := p.Sandbox.Built
+	if o.Before && now.Tag != "" && r.triedLately(now) {
+		if old, ok, err := r.orBefore(ctx, b, o, p.in, nil); err != nil || ok {
+			return old, err
+		}
+	}
+	made, err := r.make(ctx, b, o, p)
+	if err == nil || !o.Before || ctx.Err() != nil {
+		return made, err
+	}
+	in, inErr := r.inputs() // what was asked meanwhile
+	if inErr != nil {
+		return Plan{}, errors.Join(err, inErr)
+	}
+	old, ok, oldErr := r.orBefore(ctx, b, o, in, err)
+	switch {
+	case oldErr != nil:
+		return Plan{}, errors.Join(err, oldErr)
+	case !ok:
+		return Plan{}, err
+	case now.Tag == "":
+		return old, nil
+	}
+	return old, writeFile(r.triedFile(now), nil)
+}
+
+// make finds out what is missing of a plan, and builds.
+func (r Request) make(ctx context.Context, b Builder, o Options, p Plan) (Plan, error) {
 	if p.Due {
 		return r.refresh(ctx, b, o)
 	}
@@ -253,10 +287,10 @@ func (r Request) Ensure(ctx context.Context, b Builder, o Options) (Plan, error)
 // build makes the images of the inputs, where they aren't there yet.
 func (r Request) build(ctx context.Context, b Builder, o Options, in inputs) (Plan, error) {
 	p, err := r.plan(in)
-	if err != nil {
+	if err != nil && !(o.Gate && errors.Is(err, ErrUnresolved)) {
 		return Plan{}, err
 	}
-	for _, img := range []*Image{&p.Gate, &p.Sandbox} {
+	for _, img := range p.wanted(o) {
 		if err := r.ensure(ctx, b, o, img); err != nil {
 			return Plan{}, err
 		}
@@ -269,23 +303,31 @@ func (p Plan) Warm(ctx context.Context, b Builder) (bool, error) {
 	if p.Due {
 		return false, nil
 	}
-	return p.Built(ctx, b)
+	return p.built(ctx, b, Options{})
 }
 
-// Built tells whether both images were recorded and exist.
-func (p Plan) Built(ctx context.Context, b Builder) (bool, error) {
-	if p.Sandbox.ID == "" || p.Gate.ID == "" {
+// wanted are the images that have to be there, in the order in which they are built.
+func (p *Plan) wanted(o Options) []*Image {
+	if o.Gate {
+		return []*Image{&p.Gate}
+	}
+	return []*Image{&p.Gate, &p.Sandbox}
+}
+
+// built tells whether the wanted images were recorded and exist.
+func (p Plan) built(ctx context.Context, b Builder, o Options) (bool, error) {
+	list := p.wanted(o)
+	if slices.ContainsFunc(list, func(i *Image) bool { return i.ID == "" }) {
 		return false, nil
 	}
 	// At once: this is on the way of every start.
 	var wg sync.WaitGroup
-	var there [2]bool
-	var errs [2]error
-	for i, id := range []string{p.Sandbox.ID, p.Gate.ID} {
-		wg.Go(func() { there[i], errs[i] = b.ImageExists(ctx, id) })
+	there, errs := make([]bool, len(list)), make([]error, len(list))
+	for i, img := range list {
+		wg.Go(func() { there[i], errs[i] = b.ImageExists(ctx, img.ID) })
 	}
 	wg.Wait()
-	return there[0] && there[1], errors.Join(errs[:]...)
+	return !slices.Contains(there, false), errors.Join(errs...)
 }
 
 // ensure builds one image unless it exists. One process at a time works on one

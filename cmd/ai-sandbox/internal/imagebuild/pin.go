@@ -129,7 +129,7 @@ func (r Request) node(version string) (image.Node, error) {
 
 // learn finds out and records the checksum of Node that the inputs lack.
 func (r Request) learn(ctx context.Context, o Options, in inputs) (inputs, error) {
-	if in.node.SHA256 != "" {
+	if in.node.SHA256 != "" || o.Gate {
 		return in, nil
 	}
 	err := r.learnSum(ctx, o, in.node)
@@ -181,8 +181,8 @@ func (r Request) refresh(ctx context.Context, b Builder, o Options) (Plan, error
 	}
 	old, oldErr := r.plan(in)
 	built := false
-	if oldErr == nil {
-		if built, err = old.Built(ctx, b); err != nil {
+	if oldErr == nil || o.Gate && errors.Is(oldErr, ErrUnresolved) {
+		if built, err = old.built(ctx, b, o); err != nil {
 			return Plan{}, err
 		}
 	}
@@ -198,6 +198,9 @@ func (r Request) refresh(ctx context.Context, b Builder, o Options) (Plan, error
 		if in, err = r.ask(ctx, b, o, in, built); err != nil {
 			return Plan{}, err
 		}
+	}
+	if in.pin.Digest != old.BaseDigest && old.Sandbox.ID != "" {
+		o.Gate = false // the pin that is recorded is the next start's, too
 	}
 	if in, err = r.learn(ctx, o, in); err != nil {
 		return Plan{}, err
@@ -229,13 +232,17 @@ func (r Request) recordPin(p Plan) error {
 	return r.recordBase(p.in.base, p.in.pin)
 }
 
+// lately tells whether it is too early to try again what was of no use then. A time in
+// the future says nothing.
+func lately(t time.Time) bool { return time.Since(t) < askAgain && time.Since(t) >= 0 }
+
 // ask asks the registry, and puts its answer into the inputs. Without one the pin
 // stays, however old; without a pin the build goes on unpinned, and says so. built:
 // there are images, so nobody has to wait for long.
 func (r Request) ask(ctx context.Context, b Builder, o Options, in inputs, built bool) (inputs, error) {
 	tried := r.baseFile(in.base, ".tried")
 	if built && !o.Asked && !o.Rebuild && r.TTLDays != 0 && (in.pin.Digest != "" || in.demands == "") {
-		if info, err := os.Stat(tried); err == nil && time.Since(info.ModTime()) < askAgain && time.Since(info.ModTime()) >= 0 {
+		if info, err := os.Stat(tried); err == nil && lately(info.ModTime()) {
 			if in.pin.Digest == "" {
 				o.Say("the base image is %s: no digest of %s is known", image.Unpinned, in.base)
 			}

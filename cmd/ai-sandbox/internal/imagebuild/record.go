@@ -72,6 +72,10 @@ type imageRecord struct {
 	Recipe digest.Digest `json:"recipe"`
 	ID     string        `json:"id"`
 	Built  time.Time     `json:"built"`
+	// Configuration is what it is one of (Request.configuration), and Labels are the
+	// recipe's.
+	Configuration digest.Digest     `json:"configuration,omitempty"`
+	Labels        map[string]string `json:"labels,omitempty"`
 }
 
 func (r Request) baseFile(ref image.Reference, ext string) string {
@@ -220,7 +224,14 @@ func (r Request) recordImage(b image.Built, id string, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	return writeRecord(path, imageRecord{Ref: b.Ref, Recipe: b.Hash, ID: id, Built: now.UTC()})
+	conf, err := r.configuration(b.Kind)
+	if err != nil {
+		return err
+	}
+	if err := r.forgetTried(b); err != nil {
+		return err
+	}
+	return writeRecord(path, imageRecord{Ref: b.Ref, Recipe: b.Hash, ID: id, Built: now.UTC(), Configuration: conf, Labels: b.Labels})
 }
 
 // damaged is for records that nothing may be guessed from: without a pin or a

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"ai-sandbox/image"
 )
@@ -36,7 +37,8 @@ func (r Request) recordOf(kind image.Kind, tag string) (imageRecord, error) {
 
 // Uses are the ids of the images of the request, of those that are there: also where no
 // run may stand on them yet, because a signature of Node's checksum is to be seen first.
-// Where that is not known at all any more, each sandbox with the same Node counts.
+// Where that is not known at all any more, each sandbox with the same Node counts. Where
+// those of now aren't there, a start may go on with those of before.
 func (r Request) Uses(found []Found) ([]string, error) {
 	r.Keyring = ""
 	p, err := r.Plan()
@@ -53,6 +55,18 @@ func (r Request) Uses(found []Found) ([]string, error) {
 	for _, f := range found {
 		if unresolved && f.Labels[image.LabelKind] == string(image.KindSandbox) && f.Labels[image.LabelNode] == p.in.node.Version {
 			ids = append(ids, f.ID)
+		}
+	}
+	have := func(id string) (bool, error) {
+		return slices.ContainsFunc(found, func(f Found) bool { return f.ID == id }), nil
+	}
+	if there, _ := have(p.Sandbox.ID); !there {
+		old, _, ok, err := r.before(p.in, have)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			ids = append(ids, old.Gate.ID, old.Sandbox.ID)
 		}
 	}
 	return ids, nil
