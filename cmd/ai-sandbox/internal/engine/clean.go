@@ -119,11 +119,15 @@ func (e *engine) clean(ctx context.Context, r cli.CleanRequest) error {
 
 // builds are what failed builds and killed builders have left.
 func builds(ctx context.Context, mc cli.Machine, c *podman.Client) ([]session.CleanItem, error) {
-	req := imagebuild.Request{CacheDir: mc.Facts.Dirs.Cache}
+	req := imagebuild.Request{CacheDir: mc.Facts.Dirs.Cache, StateDir: mc.Facts.Dirs.State}
 	names, err := req.Leftovers(ctx, c)
 	var out []session.CleanItem
 	for _, name := range names {
-		out = append(out, session.Removal("build "+name, "it did not come to its end", func(ctx context.Context) error {
+		what := "build " + name
+		if name == imagebuild.LoadName {
+			what = "load of images"
+		}
+		out = append(out, session.Removal(what, "it did not come to its end", func(ctx context.Context) error {
 			return req.RemoveLeftover(ctx, c, name)
 		}))
 	}

@@ -325,9 +325,9 @@ func (r Request) Load(ctx context.Context, b Archiver, o Options, from io.Reader
 	if err != nil {
 		return Plan{}, fmt.Errorf("the archive can't be loaded: %w", err)
 	}
-	locks := []string{r.baseFile(l.plan.BaseRef, ".lock")}
+	locks := []string{filepath.Join(r.buildDir(), LoadName+".lock"), r.baseFile(l.plan.BaseRef, ".lock")}
 	for _, img := range []Image{l.plan.Gate, l.plan.Sandbox} {
-		locks = append(locks, filepath.Join(r.CacheDir, "build", string(img.Kind)+"-"+img.Tag+".lock"))
+		locks = append(locks, filepath.Join(r.buildDir(), string(img.Kind)+"-"+img.Tag+".lock"))
 	}
 	locks = append(locks, r.nodeLock())
 	for _, path := range locks {
@@ -340,18 +340,25 @@ func (r Request) Load(ctx context.Context, b Archiver, o Options, from io.Reader
 		}
 		defer unlock()
 	}
+	if err := r.removeLoad(ctx, b); err != nil { // of one that was killed
+		return Plan{}, err
+	}
 	here, err := r.inputs()
 	if err != nil {
 		return Plan{}, err
 	}
 	var undo []func() error
 	defer func() { // before the locks are let go
-		if err == nil {
-			return
+		var left error
+		if err != nil {
+			for _, f := range slices.Backward(undo) {
+				left = errors.Join(left, f())
+			}
 		}
-		for _, f := range undo {
-			defer func() { err = errors.Join(err, f()) }() // the last one first
+		if left == nil { // else clean tries again
+			left = r.loaded()
 		}
+		err = errors.Join(err, left)
 	}()
 	if err := r.newer(here, l.plan.in); err != nil {
 		return Plan{}, err
@@ -498,6 +505,9 @@ func (r Request) put(ctx context.Context, b Archiver, o Options, l looked, img a
 	}
 	o.Say("loading %s", what)
 	if !had {
+		if err := r.loading(img.ID()); err != nil {
+			return err
+		}
 		*undo = append(*undo, func() error {
 			late, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 			defer cancel()

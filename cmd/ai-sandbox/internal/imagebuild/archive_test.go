@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -94,7 +95,7 @@ func (s *store) LoadImage(ctx context.Context, r io.Reader) error {
 	}
 	s.images[i.ID()], s.layouts[i.ID()], s.manifest[i.ID()] = true, data, s.packages
 	if name := top.Annotations["org.opencontainers.image.ref.name"]; name != "" {
-		s.images[name] = true
+		s.images[name], s.names[name] = true, i.ID()
 	}
 	return nil
 }
@@ -103,7 +104,7 @@ func (s *store) RemoveImage(_ context.Context, id string) error {
 	if !s.images[id] {
 		return fmt.Errorf("no image %s", id)
 	}
-	s.images = map[string]bool{} // whatever names it has; no test has another image then
+	maps.DeleteFunc(s.images, func(name string, _ bool) bool { return name == id || s.names[name] == id })
 	return nil
 }
 
@@ -474,6 +475,55 @@ func TestArchiveUndone(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.same(t, s, nil, 0)
+}
+
+// A load that was killed is found by what it has written down, and taken away; what was
+// whole by then stays.
+func TestArchiveKilled(t *testing.T) {
+	_, _, data := saved(t, nil)
+	for n := 1; n <= 3; n++ {
+		w, s := target(t)
+		w.req.NodeVersion = nodeVersion
+		killed, loads := w.req, 0
+		killed.CacheDir, killed.StateDir = filepath.Join(t.TempDir(), "cache"), filepath.Join(t.TempDir(), "state")
+		var store map[string]bool
+		s.onLoad = func() error {
+			if loads++; loads != n {
+				return nil
+			}
+			store = maps.Clone(s.images)
+			for from, to := range map[string]string{w.req.CacheDir: killed.CacheDir, w.req.StateDir: killed.StateDir} {
+				if err := os.CopyFS(to, os.DirFS(from)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return err
+				}
+			}
+			if names, err := w.req.Leftovers(t.Context(), s); err != nil || len(names) > 0 {
+				t.Errorf("while it loads: %q, %v", names, err)
+			}
+			return nil
+		}
+		if _, err := w.load(t, s, data); err != nil {
+			t.Fatal(err)
+		}
+		if names, err := w.req.Leftovers(t.Context(), s); err != nil || len(names) > 0 {
+			t.Errorf("after the whole: %q, %v", names, err)
+		}
+		s.images = store
+		names, err := killed.Leftovers(t.Context(), s)
+		if err != nil || !slices.Equal(names, []string{LoadName}) {
+			t.Fatalf("killed at load %d: %q, %v", n, names, err)
+		}
+		if err := killed.RemoveLeftover(t.Context(), s, LoadName); err != nil {
+			t.Error(err)
+		}
+		// The gate's image was whole when the sandbox's came: clean --images is for it.
+		if want := map[int]int{3: len(store)}[n]; len(s.images) != want {
+			t.Errorf("killed at load %d: %d images are left, and not %d", n, len(s.images), want)
+		}
+		if names, err := killed.Leftovers(t.Context(), s); err != nil || len(names) > 0 {
+			t.Errorf("after clean: %q, %v", names, err)
+		}
+	}
 }
 
 // What is newer here is not lost, and what is older is replaced.

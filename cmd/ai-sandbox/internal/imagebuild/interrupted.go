@@ -49,7 +49,7 @@ func abandon(ctx context.Context, b Builder, o Options, img *Image, todo Build, 
 }
 
 // Leftovers are the names of builds that failed or whose builder was killed, and that
-// have left something; without those that somebody tries again just now.
+// have left something, LoadName among them for a load that was; without those that somebody tries again just now.
 func (r Request) Leftovers(ctx context.Context, b Builder) ([]string, error) {
 	marks, err := b.Unnamed(ctx)
 	if err != nil {
@@ -60,6 +60,9 @@ func (r Request) Leftovers(ctx context.Context, b Builder) ([]string, error) {
 		return nil, fmt.Errorf("look for leftovers of builds: %w", err)
 	}
 	names := map[string]bool{}
+	if _, err := os.Lstat(r.loadFile()); err == nil {
+		names[LoadName] = true
+	}
 	for _, e := range entries {
 		if e.IsDir() { // a build context
 			names[e.Name()] = true
@@ -93,6 +96,9 @@ func (r Request) RemoveLeftover(ctx context.Context, b Builder, name string) err
 		return err // somebody tries it again by now
 	}
 	defer unlock()
+	if name == LoadName {
+		return r.removeLoad(ctx, b)
+	}
 	mark := r.mark(name)
 	scratch := filepath.Join(r.buildDir(), name)
 	if info, err := os.Lstat(scratch); err == nil {
