@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"ai-sandbox/tests/e2e/drive"
 )
@@ -106,6 +107,29 @@ func TestAirGap(t *testing.T) {
 	}
 	nothing("Ctrl-C")
 
+	// Killed, when podman has the base and the gate's image: clean finds what is left.
+	cmd = there.Command(t.Context(), "image", "load", file)
+	if said, err = cmd.StderrPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(said); lines.Scan(); {
+		if strings.Contains(lines.Text(), "loading localhost/ai-sandbox-gate:") {
+			drive.Eventually(t, 60*time.Second, "podman has the gate's image", func() bool { return len(strings.Fields(h.podman("images", "-aq"))) > 1 })
+			if err := cmd.Process.Kill(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := cmd.Wait(); err == nil || len(h.left()) == len(empty) {
+		t.Errorf("killed: %v, and %q is left", err, h.left())
+	}
+	has(t, there.Run("clean", "--dry-run"), 0, "would remove load of images: ")
+	has(t, there.Run("clean"), 0, "removed load of images: ")
+	nothing("a killed load, and clean")
+
 	if loaded := there.OK("image", "load", file); loaded.Out != r.Out {
 		t.Errorf("loaded %q, and not %q", loaded.Out, r.Out)
 	}
@@ -137,4 +161,58 @@ func TestAirGap(t *testing.T) {
 	if now, err := os.ReadFile(record); err != nil || !bytes.Equal(now, text) {
 		t.Errorf("the pin is now %s, %v", now, err)
 	}
+}
+
+// The images that all tests run on, in a home whose podman has nothing, no registry and
+// no site to fetch Node from: they get there in a file, and a session starts on them
+// whose gate lets through what it is to, and nothing else.
+func TestAirGapSession(t *testing.T) {
+	t.Parallel()
+	from := newBox(t)
+	saved := from.OK("image", "save", "images.tar")
+	words := strings.Fields(saved.Out) // sandbox, gate, base: each a name and what it is
+	if len(words) != 6 {
+		t.Fatalf("saved: %s", saved)
+	}
+
+	h := newHome(t, from.Token)
+	b := newBox(t)
+	conf := filepath.Join(t.TempDir(), "registries.conf")
+	if err := os.WriteFile(conf, []byte("[[registry]]\nprefix = \"127.0.0.1:5000\"\nlocation = \"127.0.0.1:1\"\ninsecure = true\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.Env = append(slices.Clone(h.env), "CONTAINERS_REGISTRIES_CONF="+conf, "AISB_NODE_MIRROR=http://127.0.0.1:1")
+	// The control: there is nothing to run on, and nothing to make it from.
+	gated := []string{"--allow", b.Host("ok.test"), "--", "sh", "-c", "curl -sS --max-time 20 https://" + b.Host("ok.test") + "/hello; curl -sS --max-time 20 https://" + b.Host("no.test") + "/hello; cat /etc/aisb/manifest.txt"}
+	has(t, b.Run(gated...), 125, "127.0.0.1:1")
+	if out := h.podman("images", "-aq"); out != "" {
+		t.Fatalf("podman has %q", out)
+	}
+
+	// Where a signature is demanded, the refusal says that a file has none, and what to do.
+	h.write("policy.json", `{"default":[{"type":"insecureAcceptAnything"}],"transports":{"docker":{"127.0.0.1:5000":[{"type":"reject"}]}}}`)
+	has(t, b.Run("image", "load", filepath.Join(from.Dir, "images.tar")), 1, "policy.json does not accept "+words[4], "an archive carries none", "let policy.json accept this base on this machine")
+	h.write("policy.json", "")
+
+	loaded := b.OK("image", "load", filepath.Join(from.Dir, "images.tar"))
+	if loaded.Out != saved.Out {
+		t.Errorf("loaded %q, and not %q", loaded.Out, saved.Out)
+	}
+	r := b.OK(gated...)
+	if strings.Count(r.Out, w.net.Marker) != 1 || !w.net.Reached(b.Host("ok.test")) || !strings.Contains(r.Out, "npm @earendil-works/pi-coding-agent ") ||
+		!strings.Contains(r.Err, "refused: "+b.Host("no.test")) || strings.Contains(r.Err, "step 1 of") {
+		t.Errorf("the session: %s", r)
+	}
+	if hits := w.net.Hits(b.Host("no.test")); len(hits) > 0 {
+		t.Errorf("the far server was reached: %+v", hits)
+	}
+	// Nothing was made here: ours by the ids that they had, the base by its registry's digest.
+	if ids := slices.Sorted(slices.Values(slices.Compact(strings.Fields(h.podman("images", "-q", "--no-trunc", "--filter", "label=aisb.recipe"))))); !slices.Equal(ids, slices.Sorted(slices.Values([]string{"sha256:" + words[1], "sha256:" + words[3]}))) {
+		t.Errorf("podman has %q, and %q were saved", ids, saved.Out)
+	}
+	name := words[4][:strings.LastIndex(words[4], ":")] + "@" + words[5]
+	if out := h.podman("image", "inspect", "--format", "{{.RepoDigests}}", name); !strings.Contains(out, name) {
+		t.Errorf("the base is %s, and not %s", out, name)
+	}
+	has(t, b.Run("inspect", "--offline"), 0, "id           "+words[1]+"\n", "id           "+words[3]+"\n", "label        aisb.base-digest="+words[5]+"\n")
 }

@@ -63,6 +63,14 @@ func TestToolchain(t *testing.T) {
 	// Untrusted, nothing is built of it.
 	has(t, b.Run("build"), 1, "is not trusted", "+ apt = hello  # widens", "+ | touch /home/sandbox/left")
 	b.OK("trust", "--yes")
+	// A gate stands on its own image alone.
+	alone := "a" + b.Token
+	t.Cleanup(func() { b.Run("gate", "down", alone) })
+	b.OK("gate", "up", alone, "--allow", b.Host("ok.test"))
+	if records, err := filepath.Glob(filepath.Join(state, "ai-sandbox/images", "*.json")); err != nil || len(records) != 1 || !strings.HasPrefix(filepath.Base(records[0]), "gate-") {
+		t.Errorf("a gate builds %q, %v", records, err)
+	}
+	b.OK("gate", "down", alone)
 	full := b.OK("build").Out
 	has(t, b.OK("--print-policy", "claude"), 0, "agents     pi "+image.HarnessVersion("pi")+", claude "+image.HarnessVersion("claude")+", codex "+image.HarnessVersion("codex")+"\n",
 		"apt        hello\n", "tools/setup.sh", "sha256:"+image.SetupSHA256([]byte(setupText)))

@@ -169,3 +169,58 @@ func TestUpdate(t *testing.T) {
 	has(t, p.Run("inspect", "--offline", "0123456789ab"), 1, "neither a session in the journal nor an image")
 	has(t, p.Run("inspect", "--offline", strings.TrimPrefix(updated, "localhost/ai-sandbox:")), 0, "image        "+updated+"\n")
 }
+
+// An update made in one project has moved what another one's images are made of, and
+// what those need is not there any more: the next start of the other goes on with the
+// images of before, and says so. What the user asks for is not replaced by them.
+func TestImagesOfBefore(t *testing.T) {
+	t.Parallel()
+	p := newPinBox(t)
+	far := filepath.Join(w.home, "e2e", "files", "set-"+p.Token)
+	if err := os.WriteFile(far, []byte("here\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { removeAll(t, far) })
+	setup := filepath.Join(w.home, "e2e", "setup-"+p.Token)
+	t.Cleanup(func() { removeAll(t, setup) })
+	if err := os.WriteFile(setup, []byte("#!/bin/bash\nexec 3<>/dev/tcp/"+internet.Allowed+"/80\nprintf 'GET /files/set-"+p.Token+" HTTP/1.0\\r\\n\\r\\n' >&3\ngrep -q ^here <&3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other := []string{"AISB_SETUP=" + setup}
+	start := []string{"--net", "none", "--", "cat", "/etc/variant"}
+	has(t, p.with(other, "build"), 0)
+	built := p.with(other, "build").Out
+	p.OK("build")
+
+	two := p.push("two")
+	if err := os.Remove(far); err != nil { // no build of the other one can do without
+		t.Fatal(err)
+	}
+	has(t, p.Run("update"), 0, " -> "+two)
+	has(t, p.Run(start...), 0, "two\n")
+	has(t, p.with(other, "build"), 1, "setup script")
+	const said = "the images of now could not be built, so those of "
+	for _, why := range []string{"setup script", "ai-sandbox build"} { // the second one does not try
+		r := p.with(other, slices.Concat([]string{"--report", "r.json"}, start)...)
+		has(t, r, 0, "one\n", said, why)
+		if strings.Count(r.Err, said) != 1 {
+			t.Errorf("it is not said once: %s", r)
+		}
+	}
+	// What the session stood on is known to be those of before.
+	session := drive.ReadReport(t, filepath.Join(p.Dir, "r.json")).Session
+	id := strings.Fields(built)[1]
+	has(t, p.with(other, "inspect", "--offline", session), 0, "id           "+id+"\n", "label        aisb.base-digest="+p.one)
+	has(t, p.with(other, "clean", "--images", "--dry-run"), 0)
+	if r := p.with(other, "clean", "--images", "--dry-run"); strings.Contains(r.Out, id[:12]) {
+		t.Errorf("what a start stands on is not used: %s", r)
+	}
+	// What is there again makes it whole.
+	if err := os.WriteFile(far, []byte("here\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	has(t, p.with(other, "build"), 0)
+	if r := p.with(other, start...); r.Code != 0 || r.Out != "two\n" || strings.Contains(r.Err, said) {
+		t.Errorf("%s", r)
+	}
+}

@@ -41,12 +41,12 @@ func (e *engine) clean(ctx context.Context, r cli.CleanRequest) error {
 	}
 	runtimes := []backend.Backend{jail(r.Machine, "")}
 	unseen := r.NoPodman
-	var items []session.CleanItem
+	var items, images []session.CleanItem
 	if r.Runtime != policy.RuntimeLocal && unseen == nil {
 		var c *podman.Client
 		if c, unseen = connect(ctx, r.Machine); unseen == nil {
 			runtimes = append(runtimes, c)
-			if items, err = builds(ctx, r.Machine, c); err != nil {
+			if images, err = builds(ctx, r.Machine, c); err != nil {
 				return err
 			}
 		}
@@ -58,6 +58,7 @@ func (e *engine) clean(ctx context.Context, r cli.CleanRequest) error {
 		}
 		items = append(items, list...)
 	}
+	items = append(items, images...) // when no container is left of them
 	strays, err := m.Strays(temporaryFiles(r.Machine))
 	if err != nil {
 		return err
