@@ -50,7 +50,7 @@ func openChannel(dir string, uid int) (*channel, error) {
 	return &channel{out: out, frames: frames}, nil
 }
 
-func read(in *os.File, frames chan<- received) {
+func read(in io.Reader, frames chan<- received) {
 	defer close(frames)
 	for {
 		var f received

@@ -33,7 +33,7 @@ func Main(began time.Time, args []string) int {
 		fmt.Fprintln(os.Stdout, "aisb-entrypoint", spec.Version)
 		return 0
 	}
-	say("arguments are neither \"session [--keep-root]\" nor \"gate [--detached] CONFIG...\"")
+	say("arguments are neither \"session [--keep-root]\" nor \"gate [--detached [--idle SECONDS]] CONFIG...\"")
 	return spec.ExitBadSpec
 }
 

@@ -15,9 +15,9 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -34,7 +34,9 @@ const maxLog = 64 << 20
 const squid = "/usr/sbin/squid"
 
 // runGate runs one squid for each configuration file. They live as long as the
-// lifeline; with --detached there is none, and they live until we are told.
+// lifeline; with --detached there is none, and they live until we are told, or, with
+// --idle SECONDS, have had no session for so long. Such a gate serves sessions
+// (sharedgate.go).
 func runGate(args []string) int {
 	signals := make(chan os.Signal, 8)
 	// How long a log gets is the sandbox's doing. What is past the limit is an
@@ -45,12 +47,9 @@ func runGate(args []string) int {
 		return spec.ExitUnenforced
 	}
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
-	detached := args[0] == "--detached"
-	if detached {
-		args = args[1:]
-	}
-	if len(args) == 0 {
-		say("no configuration file")
+	detached, idle, args, err := gateArgs(args)
+	if err != nil {
+		say("%v", err)
 		return spec.ExitBadSpec
 	}
 	if err := lockGate(); err != nil {
@@ -67,30 +66,57 @@ func runGate(args []string) int {
 		line = *ch
 	}
 
-	g := gate{signals: signals, line: line.frames, deaths: make(chan death)}
-	go reap(g.deaths)
-	for i, conf := range args {
-		pid, err := startSquid(conf)
-		if err == nil {
-			g.pids = append(g.pids, pid)
-			if i < len(args)-1 {
-				err = g.await(conf)
-			}
-		}
-		if err != nil {
-			return endGate(err)
-		}
+	squids := newSquids()
+	g := gate{squids: squids, signals: signals, line: line.frames, deaths: make(chan death, len(args))}
+	if err := g.start("", args); err != nil {
+		return endGate(err)
 	}
-	if !detached {
-		if err := spec.WriteFrame(line.out, spec.ToHost{Started: true}); err != nil {
-			return 0
-		}
+	if detached {
+		return endGate(g.share(idle))
+	}
+	if err := spec.WriteFrame(line.out, spec.ToHost{Started: true}); err != nil {
+		return 0
 	}
 	for {
 		if err := g.wait(nil); err != nil {
 			return endGate(err)
 		}
 	}
+}
+
+// gateArgs reads "[--detached [--idle SECONDS]] CONFIG...".
+func gateArgs(args []string) (detached bool, idle time.Duration, confs []string, err error) {
+	if detached = args[0] == "--detached"; detached {
+		args = args[1:]
+	}
+	if detached && len(args) > 1 && args[0] == "--idle" {
+		seconds, err := strconv.ParseUint(args[1], 10, 31)
+		if err != nil {
+			return false, 0, nil, fmt.Errorf("read --idle: %w", err)
+		}
+		idle, args = time.Duration(seconds)*time.Second, args[2:] //nolint:gosec // of 31 bits
+	}
+	if len(args) == 0 {
+		return false, 0, nil, errors.New("no configuration file")
+	}
+	return detached, idle, args, nil
+}
+
+// start runs them one after the other, each when the one before accepts connections.
+func (g *gate) start(instance string, confs []string) error {
+	for i, conf := range confs {
+		pid, err := g.squids.start(conf, instance, g.deaths)
+		if err != nil {
+			return err
+		}
+		g.pids = append(g.pids, pid)
+		if i < len(confs)-1 {
+			if err := g.await(conf); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // endGate kills every squid and tells our exit code: none has a shutdown of its own,
@@ -107,12 +133,63 @@ func endGate(err error) int {
 // errStop: we were told to stop, or the host is gone.
 var errStop = errors.New("told to stop")
 
-// A gate is one run of the role.
+// A gate is a pair of squids and what ends it.
 type gate struct {
+	squids  *squids
 	signals <-chan os.Signal
 	line    <-chan received // nil without a lifeline
-	deaths  chan death
+	deaths  chan death      // of its own squids, with room for all
 	pids    []int
+}
+
+// squids are all that run, and whose they are.
+type squids struct {
+	mu    sync.Mutex
+	whose map[int]chan<- death
+}
+
+// newSquids begins to reap.
+func newSquids() *squids {
+	s := &squids{whose: map[int]chan<- death{}}
+	all := make(chan death)
+	go reap(all)
+	go func() {
+		for d := range all {
+			s.mu.Lock()
+			if whose, ok := s.whose[d.pid]; ok {
+				delete(s.whose, d.pid)
+				whose <- d
+			}
+			s.mu.Unlock()
+		}
+	}()
+	return s
+}
+
+// start runs one in the foreground (-N). Its configuration's name, and what instance
+// adds to that, is its instance's (-n), or two of them would share names in /dev/shm.
+func (s *squids) start(conf, instance string, deaths chan<- death) (int, error) {
+	name := "aisb" + strings.TrimSuffix(filepath.Base(conf), ".conf") + instance
+	s.mu.Lock() // or it might be reaped before it is known whose it is
+	defer s.mu.Unlock()
+	pid, err := syscall.ForkExec(squid, []string{"squid", "-N", "-n", name, "-f", conf}, &syscall.ProcAttr{
+		Dir:   "/",
+		Files: []uintptr{0, 1, 2},
+		Sys:   &syscall.SysProcAttr{Setpgid: true},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("run %s -f %s: %w", squid, conf, err)
+	}
+	s.whose[pid] = deaths
+	return pid, nil
+}
+
+// lives tells whether a squid's end has not been told yet.
+func (s *squids) lives(pid int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.whose[pid]
+	return ok
 }
 
 // wait returns an error when the gate has to end, and nil when a tick or
@@ -120,9 +197,7 @@ type gate struct {
 func (g *gate) wait(tick <-chan time.Time) error {
 	select {
 	case d := <-g.deaths:
-		if slices.Contains(g.pids, d.pid) {
-			return fmt.Errorf("squid ended (exit code %d)", exited(d.status).Code)
-		}
+		return fmt.Errorf("squid ended (exit code %d)", exited(d.status).Code)
 	case <-g.signals:
 		return errStop
 	case f, ok := <-g.line:
@@ -164,21 +239,6 @@ func lockGate() error {
 		return err
 	}
 	return checkThreads(all, filtered(filters+1))
-}
-
-// startSquid runs one in the foreground (-N). Its configuration's name is its
-// instance's (-n), or two of them would share names in /dev/shm.
-func startSquid(conf string) (int, error) {
-	instance := "aisb" + strings.TrimSuffix(filepath.Base(conf), ".conf")
-	pid, err := syscall.ForkExec(squid, []string{"squid", "-N", "-n", instance, "-f", conf}, &syscall.ProcAttr{
-		Dir:   "/",
-		Files: []uintptr{0, 1, 2},
-		Sys:   &syscall.SysProcAttr{Setpgid: true},
-	})
-	if err != nil {
-		return 0, fmt.Errorf("run %s -f %s: %w", squid, conf, err)
-	}
-	return pid, nil
 }
 
 // httpPort is where a configuration listens on 127.0.0.1, or 0.

@@ -58,13 +58,13 @@ func newGate(t *testing.T, args ...string) *box {
 	return b
 }
 
-// squids returns the pids of the gate's squids, by their configuration.
-func squids(name string) []string { return alive("/proj/" + name + ".conf") }
+// squidsOf returns the pids of the gate's squids, by their configuration.
+func squidsOf(name string) []string { return alive("/proj/" + name + ".conf") }
 
 // squidPID is the one squid of that configuration, below PID 1.
 func squidPID(t *testing.T, b *box, name string) int {
 	t.Helper()
-	for _, p := range squids(name) {
+	for _, p := range squidsOf(name) {
 		pid, err := strconv.Atoi(p)
 		if err == nil && pid != b.cmd.Process.Pid {
 			return pid
@@ -76,7 +76,7 @@ func squidPID(t *testing.T, b *box, name string) int {
 
 func noSquid(t *testing.T) {
 	t.Helper()
-	eventually(t, "no squid is left", func() bool { return len(squids("front"))+len(squids("peek")) == 0 })
+	eventually(t, "no squid is left", func() bool { return len(squidsOf("front"))+len(squidsOf("peek")) == 0 })
 }
 
 var confs = []string{"/proj/peek.conf", "/proj/front.conf"}
@@ -123,7 +123,7 @@ func TestGateEndsWithEitherSquid(t *testing.T) {
 func TestGateStopsAtOnce(t *testing.T) {
 	b := newGate(t, append([]string{"--detached"}, confs...)...)
 	// PID 1 has the names in its arguments too.
-	eventually(t, "two squids", func() bool { return len(squids("front"))+len(squids("peek")) == 4 })
+	eventually(t, "two squids", func() bool { return len(squidsOf("front"))+len(squidsOf("peek")) == 4 })
 	b.in.Close() // nobody listens there
 	b.must(b.cmd.Process.Signal(unix.SIGTERM))
 	if code := b.end(); code != 0 {
@@ -145,13 +145,13 @@ func TestGateEndsWhileItStarts(t *testing.T) {
 		b.must(os.WriteFile(b.path("proj/front.conf"), []byte("http_port 127.0.0.1:3128\n"), 0o644))
 		b.start()
 		// PID 1 has the name in its arguments too.
-		eventually(t, "the first squid", func() bool { return len(squids("never")) == 2 })
+		eventually(t, "the first squid", func() bool { return len(squidsOf("never")) == 2 })
 		begin := time.Now()
 		how(b)
 		if code := b.end(); code != 0 || time.Since(begin) > time.Second {
 			t.Errorf("exit code %d after %v: %s", code, time.Since(begin), b.stderr.String())
 		}
-		eventually(t, "no squid is left", func() bool { return len(squids("never")) == 0 })
+		eventually(t, "no squid is left", func() bool { return len(squidsOf("never")) == 0 })
 	}
 }
 
@@ -162,7 +162,7 @@ func TestGateEndsWithASquidThatStarts(t *testing.T) {
 	b.env = []string{"STAGE_FAULT=gate"}
 	b.must(os.WriteFile(b.path("proj/never.conf"), []byte("http_port 127.0.0.1:3129\nnever\n"), 0o644))
 	b.start()
-	eventually(t, "the first squid", func() bool { return len(squids("never")) == 2 })
+	eventually(t, "the first squid", func() bool { return len(squidsOf("never")) == 2 })
 	b.must(syscall.Kill(squidPID(t, b, "never"), unix.SIGKILL))
 	if code := b.end(); code != 1 || !strings.Contains(b.stderr.String(), "squid ended (exit code 137)") {
 		t.Errorf("exit code %d: %s", code, b.stderr.String())

@@ -354,6 +354,9 @@ func stage() {
 		mount("tmpfs", "/proj", "tmpfs", 0, "")
 	case "gate":
 		mount("tmpfs", "/usr/sbin", "tmpfs", 0, "")
+		for _, at := range []string{gateConfs, gateLogs} {
+			mount(filepath.Join(dir, "proj"), at, "", unix.MS_BIND, "")
+		}
 		mount(filepath.Join(dir, "aisb"), "/usr/sbin/squid", "", unix.MS_BIND, "")
 	case "tmp missing":
 		die("umount", unix.Unmount(filepath.Join(root, "tmp"), 0))

@@ -10,14 +10,14 @@ import (
 	"ai-sandbox/tests/e2e/logtest"
 )
 
-// logBoxes runs a test with every gate.
-func logBoxes(t *testing.T, f func(*testing.T, logtest.Box)) {
+// logBoxes runs a test with every gate: of either engine, or a named one.
+func logBoxes(t *testing.T, f func(*testing.T, logtest.Box), engines ...string) {
 	t.Parallel()
-	for _, engine := range []string{"squid", "builtin"} {
+	for _, engine := range engines {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			b := newBox(t)
-			f(t, logtest.Box{
+			box := logtest.Box{
 				Run: func(args ...string) (int, string, string) {
 					r := b.Run(args...)
 					return r.Code, r.Out, r.Err
@@ -30,16 +30,31 @@ func logBoxes(t *testing.T, f func(*testing.T, logtest.Box)) {
 					}
 				},
 				Host: b.Host, Dir: b.Dir, State: filepath.Join(w.home, "e2e", "state", "ai-sandbox"), Engine: engine, Packets: true,
-			})
+			}
+			if engine == "named" {
+				box.Engine = "squid"
+				box.Gated = func(allow ...string) []string {
+					if len(allow) > 0 {
+						args := []string{"gate", "up", b.Token}
+						for _, a := range allow {
+							args = append(args, "--allow", a)
+						}
+						b.OK(args...)
+						t.Cleanup(func() { b.OK("gate", "down", b.Token) })
+					}
+					return []string{"--gate", b.Token}
+				}
+			}
+			f(t, box)
 		})
 	}
 }
 
 // Every decision is one line of the session's log, whatever the engine.
-func TestGateLog(t *testing.T) { logBoxes(t, logtest.Log) }
+func TestGateLog(t *testing.T) { logBoxes(t, logtest.Log, "squid", "builtin", "named") }
 
 // What a session may reach is changed while it runs.
-func TestSteer(t *testing.T) { logBoxes(t, logtest.Steer) }
+func TestSteer(t *testing.T) { logBoxes(t, logtest.Steer, "squid", "builtin", "named") }
 
 // What a run needs is found out by one that learns.
-func TestLearn(t *testing.T) { logBoxes(t, logtest.Learn) }
+func TestLearn(t *testing.T) { logBoxes(t, logtest.Learn, "squid", "builtin") }

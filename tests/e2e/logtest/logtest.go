@@ -31,8 +31,25 @@ type Box struct {
 	// State is where ai-sandbox keeps its sessions.
 	State  string
 	Engine string
+	// Gated are the flags for a gate with such a list; nil: those of one of the session's
+	// own.
+	Gated func(allow ...string) []string
 	// Packets: the runtime has a network device, so that packets can be refused.
 	Packets bool
+}
+
+// command runs a script with a gate.
+func (b Box) command(script string, allow ...string) []string {
+	var args []string
+	if b.Gated != nil {
+		args = b.Gated(allow...)
+	} else {
+		args = []string{"--gate-engine", b.Engine}
+		for _, a := range allow {
+			args = append(args, "--allow", a)
+		}
+	}
+	return append(args, "--", "bash", "-c", script)
 }
 
 // A report is what --report writes of the gate.
@@ -70,7 +87,7 @@ func Log(t *testing.T, b Box) {
 		"for i in $(seq 400); do grep -q ESTABLISHED o && break; sleep 0.02; done; grep ESTABLISHED o\n"
 	file := filepath.Join(filepath.Dir(b.Dir), filepath.Base(b.Dir)+"-log.json")
 	t.Cleanup(func() { os.Remove(file) })
-	code, out, errs := b.Run("--report", file, "--gate-engine", b.Engine, "--allow", ok, "--", "bash", "-c", script)
+	code, out, errs := b.Run(append([]string{"--report", file}, b.command(script, ok)...)...)
 	if code != 0 {
 		t.Fatalf("exit code %d: %s\n%s", code, out, errs)
 	}
@@ -93,9 +110,14 @@ func Log(t *testing.T, b Box) {
 	}
 
 	// The end of the run.
+	by, how := "", ":"
+	if b.Gated != nil {
+		name := b.Gated()[1]
+		by, how = " by gate "+name, ", give ai-sandbox gate reload "+name+", beside the rest of its list,"
+	}
 	for _, want := range []string{
-		"let through: " + ok + " (3 times)",
-		"refused: " + no + ", port 443, 5 times; to let it through: --allow " + no + "\n",
+		"let through" + by + ": " + ok + " (3 times)",
+		"refused" + by + ": " + no + ", port 443, 5 times; to let it through" + how + " --allow " + no + "\n",
 	} {
 		if !strings.Contains(errs, want) {
 			t.Errorf("the end does not say %q: %s", want, errs)
@@ -182,7 +204,7 @@ func Steer(t *testing.T, b Box) {
 		"find /run /tmp /home -name steer.sock 2>/dev/null\n"
 	file := filepath.Join(filepath.Dir(b.Dir), filepath.Base(b.Dir)+"-steer.json")
 	t.Cleanup(func() { os.Remove(file) })
-	wait := b.Start("--report", file, "--gate-engine", b.Engine, "--allow", keep, "--allow", gone, "--", "bash", "-c", script)
+	wait := b.Start(append([]string{"--report", file}, b.command(script, keep, gone)...)...)
 	var page []byte
 	for end := time.Now().Add(60 * time.Second); len(page) == 0; time.Sleep(20 * time.Millisecond) {
 		page, _ = os.ReadFile(filepath.Join(b.Dir, "page"))

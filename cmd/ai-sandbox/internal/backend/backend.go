@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"ai-sandbox/policy"
 )
@@ -59,6 +60,9 @@ type Gate struct {
 	LogDir    string // bound read-write
 	// ControlDir holds the FIFOs; "" for a named gate, which has no owner.
 	ControlDir string
+	// Idle is for how long a named gate may be without a session before it ends itself;
+	// 0 is for ever.
+	Idle time.Duration
 }
 
 // Capabilities are what a backend can do: data, for refusals and printouts.

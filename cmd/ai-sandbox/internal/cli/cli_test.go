@@ -117,8 +117,8 @@ func newStage(t testing.TB) *stage {
 			s.called, s.configured = append(s.called, fmt.Sprint("clean images ", dry)), r.Configured
 			return nil
 		},
-		GateUp: func(_ context.Context, _ BuildRequest, name string, n policy.Net) error {
-			s.called = append(s.called, fmt.Sprint("up ", name, n.Allow, n.AllowPrivate))
+		GateUp: func(_ context.Context, _ BuildRequest, g GateRequest) error {
+			s.called = append(s.called, fmt.Sprint("up ", g.Name, g.Net.Allow, g.Net.AllowPrivate, g.TTL))
 			return nil
 		},
 		GateDown: func(_ context.Context, _ Machine, name string) error {
@@ -293,7 +293,7 @@ func TestMessages(t *testing.T) {
 		{[]string{"--print-policy", "--ca-file", "../nope.pem"}, 125, "ai-sandbox: error: ca_file " + filepath.Dir(s.project) + "/nope.pem does not exist; name a file of CA certificates in PEM form (from --ca-file)\n"},
 		{[]string{"--print-policy", "--gate", "other"}, 125, "ai-sandbox: error: gate other: no such gate (from --gate)\n"},
 		{[]string{"--print-policy", "--gate", "work", "--allow", "a.example.com"}, 125,
-			"ai-sandbox: error: the list of gate work was fixed when it was made; give --allow to \"gate up\" instead\n"},
+			"ai-sandbox: error: the list of gate work is its own; give --allow to \"gate up\" or \"gate reload\" instead\n"},
 		{[]string{"--print-policy", "--cache-dir", ".."}, 125,
 			"ai-sandbox: error: the project " + s.project + " and ai-sandbox's cache " + filepath.Dir(s.project) + " lie in one another; start ai-sandbox in the directory of one project\n"},
 		{[]string{"--print-policy"}, 0, "ai-sandbox: the allowlist is empty, so the gate refuses every host; --allow HOST lets one through\n"},

@@ -6,6 +6,7 @@ package cli
 import (
 	"context"
 	"io"
+	"time"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
@@ -48,8 +49,8 @@ type Engine struct {
 	Clean func(ctx context.Context, r CleanRequest) error
 	// ImageSave writes the images into a file, and ImageLoad takes them from one.
 	ImageSave, ImageLoad imageFunc
-	// GateUp starts a named gate with the lists of net.
-	GateUp   func(ctx context.Context, r BuildRequest, name string, net policy.Net) error
+	// GateUp starts a named gate.
+	GateUp   func(ctx context.Context, r BuildRequest, g GateRequest) error
 	GateDown func(ctx context.Context, m Machine, name string) error
 	// GateNames are those that have a record. It contacts nothing.
 	GateNames func(m Machine) ([]string, error)
@@ -104,6 +105,15 @@ type Machine struct {
 	HideIn func(io.Writer) io.WriteCloser
 }
 
+// A GateRequest is what a named gate is to be.
+type GateRequest struct {
+	Name string
+	Net  policy.Net // its lists
+	// TTL is for how long it may be without a session before it ends itself; 0 is for
+	// ever.
+	TTL time.Duration
+}
+
 // A GateState is a named gate in a list.
 type GateState struct {
 	Name string `json:"name"`
@@ -112,6 +122,15 @@ type GateState struct {
 	Port         uint16   `json:"port"` // of 127.0.0.1
 	Allow        []string `json:"allow"`
 	AllowPrivate []string `json:"allow_private"`
+	// TTLSeconds is for how long it may be without a session; 0 is for ever.
+	TTLSeconds int64         `json:"ttl_seconds"`
+	Sessions   []GateSession `json:"sessions"`
+}
+
+// A GateSession is one that shares a named gate.
+type GateSession struct {
+	Session string `json:"session"`
+	Port    uint16 `json:"port"` // its own, of 127.0.0.1
 }
 
 // A CleanRequest says what is to be removed beside what nobody owns any more.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/policy"
@@ -20,9 +21,14 @@ var gateVerb = &verb{
 		{
 			name: "up", args: "NAME", about: "Start a gate that stays.",
 			use:      config.UseGate,
-			examples: []string{"ai-sandbox gate up work --allow .example.com"},
+			flags:    []ownFlag{ttlFlag},
+			examples: []string{"ai-sandbox gate up work --allow .example.com --ttl 8h"},
 			exit:     usualExit,
 			action: func(a *app, inv Invocation, flagLayer []config.Item) error {
+				ttl, err := inv.ttl()
+				if err != nil {
+					return err
+				}
 				s, err := a.prepare(flagLayer, forVerb)
 				if err != nil {
 					return err
@@ -38,7 +44,7 @@ var gateVerb = &verb{
 				if len(net.Allow)+len(net.AllowPrivate) == 0 {
 					a.notef("the allowlist is empty, so the gate refuses every host; --allow HOST lets one through")
 				}
-				return a.engine.GateUp(a.ctx, BuildRequest{Machine: s.Machine, Image: s.image}, inv.Args[0], net)
+				return a.engine.GateUp(a.ctx, BuildRequest{Machine: s.Machine, Image: s.image}, GateRequest{Name: inv.Args[0], Net: net, TTL: ttl})
 			},
 		},
 		{
@@ -82,6 +88,24 @@ var gateVerb = &verb{
 	},
 }
 
+// ttlFlag is how long a gate may idle. The sandboxes that used it are gone by then, so
+// nothing is lost but a second at the next gate up.
+var ttlFlag = ownFlag{name: "ttl", arg: "TIME", usage: "end the gate when no session has used it for TIME, as in 90m or 8h (8h unless given); none: it stays until gate down"}
+
+const defaultTTL = 8 * time.Hour
+
+func (inv Invocation) ttl() (time.Duration, error) {
+	text, ok := inv.Values[ttlFlag.name]
+	if !ok {
+		return defaultTTL, nil
+	}
+	seconds, err := policy.ParseTime(text)
+	if err != nil {
+		return 0, &errUsage{text: "--ttl: " + err.Error(), verb: true}
+	}
+	return time.Duration(seconds) * time.Second, nil
+}
+
 // gatesText has a line for each gate.
 func gatesText(gates []GateState) string {
 	var b strings.Builder
@@ -94,6 +118,12 @@ func gatesText(gates []GateState) string {
 			list = []string{"nothing"}
 		}
 		fmt.Fprintf(&b, "%-20s %-5s 127.0.0.1:%-6d %s\n", policy.Printable(g.Name), g.State, g.Port, policy.Printable(strings.Join(list, " ")))
+		for _, s := range g.Sessions {
+			fmt.Fprintf(&b, "  session %s at 127.0.0.1:%d\n", policy.Printable(s.Session), s.Port)
+		}
+		if len(g.Sessions) == 0 && g.TTLSeconds > 0 && g.State == "up" {
+			fmt.Fprintf(&b, "  no session; it ends after %s without one\n", time.Duration(g.TTLSeconds)*time.Second)
+		}
 	}
 	return b.String()
 }

@@ -363,7 +363,7 @@ func (a *app) lists(s setup, net, gate string) (allow, private []policy.Entry, e
 	case net == policy.NetHost && flag != "":
 		a.warnf("%s has no effect with --net host: everything can be reached", flag)
 	case gate != "" && flag != "":
-		return nil, nil, fmt.Errorf("the list of gate %s was fixed when it was made; give %s to \"gate up\" instead", quote(gate), flag)
+		return nil, nil, fmt.Errorf("the list of gate %s is its own; give %s to \"gate up\" or \"gate reload\" instead", quote(gate), flag)
 	case gate != "":
 		n, err := a.engine.GateNet(s.Machine, gate)
 		return n.Allow, n.AllowPrivate, policy.About(err, "gate")

@@ -78,7 +78,7 @@ func TestVerbsHideSecrets(t *testing.T) {
 	s.engine.ImageLoad = s.engine.ImageSave
 	s.images = []ListedImage{{Ref: at, UsedBy: said}}
 	s.engine.Clean = func(_ context.Context, r CleanRequest) error { fmt.Fprintln(r.Out, at); return nil }
-	s.engine.GateUp = func(_ context.Context, r BuildRequest, _ string, _ policy.Net) error {
+	s.engine.GateUp = func(_ context.Context, r BuildRequest, _ GateRequest) error {
 		fmt.Fprintln(r.Out, at)
 		return nil
 	}

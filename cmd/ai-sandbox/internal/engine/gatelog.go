@@ -57,7 +57,7 @@ func summary(say func(string, ...any), rep session.Report, gateName string) {
 	}
 	in, flag := "", "to let it through:"
 	if gateName != "" {
-		in, flag = " by gate "+gateName+" in this time, to any session", "to let it through, make that gate anew with"
+		in, flag = " by gate "+gateName, "to let it through, give ai-sandbox gate reload "+gateName+", beside the rest of its list,"
 	}
 	used(say, rep, in)
 	for i, h := range rep.Refused {

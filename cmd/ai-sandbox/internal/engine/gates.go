@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/cli"
+	"ai-sandbox/cmd/ai-sandbox/internal/session"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
 	"ai-sandbox/policy"
 )
@@ -19,7 +20,7 @@ func (e *engine) gateNet(m cli.Machine, name string) (policy.Net, error) {
 	return mgr.GateNet(name)
 }
 
-func (e *engine) gateUp(ctx context.Context, r cli.BuildRequest, name string, net policy.Net) error {
+func (e *engine) gateUp(ctx context.Context, r cli.BuildRequest, g cli.GateRequest) error {
 	if r.Runtime == policy.RuntimeLocal {
 		return errNoImages
 	}
@@ -32,7 +33,7 @@ func (e *engine) gateUp(ctx context.Context, r cli.BuildRequest, name string, ne
 		if err != nil {
 			return err
 		}
-		rec, err := m.GateUp(ctx, c, name, plan.Gate.ID, net)
+		rec, err := m.GateUp(ctx, c, session.GateRequest{Name: g.Name, Image: plan.Gate.ID, Net: g.Net, TTL: g.TTL})
 		if err != nil {
 			return err
 		}
@@ -64,7 +65,18 @@ func (e *engine) gateList(ctx context.Context, mc cli.Machine) ([]cli.GateState,
 		if m.Store.Liveness(g) != store.Alive || !m.Answers(ctx, g) {
 			state = "down"
 		}
-		out = append(out, cli.GateState{Name: g.ID, State: state, Port: g.GatePort, Allow: append([]string{}, g.Allow...), AllowPrivate: append([]string{}, g.AllowPrivate...)})
+		list, err := m.Sharing(g.ID)
+		if err != nil {
+			return nil, err
+		}
+		sessions := []cli.GateSession{}
+		for _, s := range list {
+			sessions = append(sessions, cli.GateSession{Session: s.ID, Port: s.GatePort})
+		}
+		out = append(out, cli.GateState{
+			Name: g.ID, State: state, Port: g.GatePort, Allow: append([]string{}, g.Allow...), AllowPrivate: append([]string{}, g.AllowPrivate...),
+			TTLSeconds: g.GateTTL, Sessions: sessions,
+		})
 	}
 	return out, nil
 }

@@ -118,26 +118,20 @@ func (r *run) attend(ctx context.Context, up *started, late os.Signal) error {
 // after the other: when it has answered a probe, it has logged; settled is closed
 // then.
 func (r *run) settleGate(ctx context.Context, settled chan<- struct{}) {
-	if r.gate == nil || r.gate.container == "" {
+	if r.gate == nil || r.gate.drop == nil {
 		close(settled)
 		return
 	}
-	if r.gate.ctl != nil { // others may be connected to a named one
-		awaitIdle(r.gate.port)
-	}
+	awaitIdle(r.gate.port)
 	cfg := r.gate.config()
 	for _, port := range []uint16{cfg.FrontPort, cfg.PeekPort} {
-		if port != 0 { // only the front one of a named gate is known
-			// No answer means no gate, and nothing more to log.
-			_, _ = probe(ctx, port, cfg)
-		}
+		// No answer means no gate, and nothing more to log.
+		_, _ = probe(ctx, port, cfg)
 	}
 	close(settled)
-	if r.gate.ctl != nil {
-		// Dead before podman comes to remove it.
-		r.gate.ctl.Close()
-		_ = r.endGate() // the undoing asks again, and gets the same answer
-	}
+	// Dead before podman comes to remove it.
+	r.gate.drop()
+	_ = r.endGate() // the undoing asks again, and gets the same answer
 }
 
 // exited waits for the command's last output and fills the report in.

@@ -19,7 +19,10 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+	"ai-sandbox/entrypoint/spec"
 	"ai-sandbox/gate"
 	"ai-sandbox/gate/builtin"
 	"ai-sandbox/gate/relay"
@@ -46,14 +49,17 @@ type runningGate struct {
 	logDir    string
 	confDir   string
 	// change makes it go by other lists, and tells how many connections that was the
-	// end of; nil for a named one.
+	// end of.
 	change func(context.Context, gate.Config) (cut int, err error)
 
 	mu  sync.Mutex
 	cfg gate.Config // what it answers with
 	// ended is closed when the gate is gone; nil for one that ends with us.
 	ended <-chan struct{}
-	ctl   *control // of the session's own squids
+	// reload makes a squid of the session's read its configuration again, the first one
+	// is 1; and drop ends both. They are nil for a gate of our own process.
+	reload func(squid int) error
+	drop   func()
 	// settle ends what it has to tell of this session: every decision is logged when it
 	// returns.
 	settle func() error
@@ -182,26 +188,52 @@ func nonce() string {
 // (ip_local_port_range, ip(7)), so that none of these takes one in between.
 const firstPort, lastPort = 20000, 32767
 
-// freePorts picks n ports of 127.0.0.1 that are free now and not taken otherwise.
-// Someone may take one before the gate does: the probe finds that out.
-func freePorts(n int, taken func(port uint16) bool) ([]uint16, error) {
-	var ports []uint16
+// holdPorts picks n ports of 127.0.0.1 that are free now and not taken otherwise, and
+// holds them until release is called: no other ai-sandbox picks one, and a squid can
+// still listen at it. Any other process may take one before the squid does: the probe
+// finds that out.
+func holdPorts(n int, taken func(port uint16) bool) (ports []uint16, release func(), err error) {
+	var held []int
+	release = func() {
+		for _, fd := range held {
+			unix.Close(fd)
+		}
+	}
 	for try := 0; len(ports) < n; try++ {
 		port := uint16(firstPort + mathrand.IntN(lastPort-firstPort+1)) //nolint:gosec // in range, and no secret
 		if taken(port) {
 			continue
 		}
-		l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil && try < 100 {
+		fd, err := holdPort(port)
+		if err != nil && try < 1000 {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("pick a port for the gate: %w", err)
+			release()
+			return nil, nil, fmt.Errorf("pick a port for the gate: %w", err)
 		}
-		defer l.Close()
-		ports = append(ports, port)
+		held, ports = append(held, fd), append(ports, port)
 	}
-	return ports, nil
+	return ports, release, nil
+}
+
+// holdPort binds a socket that never listens. Two sockets may have one port if both have
+// SO_REUSEADDR, which squid's has, and neither listens yet (socket(7)); while this one
+// is bound it has not, so that it gets no port that another one has.
+func holdPort(port uint16) (int, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	err = unix.Bind(fd, &unix.SockaddrInet4{Port: int(port), Addr: [4]byte{127, 0, 0, 1}})
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }
 
 // writeConfig lays the gate's configuration down in a directory of its own.
@@ -329,10 +361,14 @@ func (m *Manager) startGate(ctx context.Context, be backend.Backend, g backend.G
 }
 
 func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gate, cfg gate.Config, in place, u *undo, fixed func(port uint16)) (_ *runningGate, err error) {
-	ports, err := freePorts(2, in.taken)
+	ports, release, err := holdPorts(2, in.taken)
 	if err != nil {
 		return nil, err
 	}
+	u.push("let the gate's ports go", func(context.Context) error {
+		release()
+		return nil
+	})
 	cfg.FrontPort, cfg.PeekPort = ports[0], ports[1]
 	cfg.Classes = cfg.Listed()
 	g.ConfigDir, g.LogDir = filepath.Join(in.conf, "conf"), filepath.Join(in.log, "log")
@@ -346,13 +382,16 @@ func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gat
 	}
 	ended := make(chan struct{})
 	r := &runningGate{port: cfg.FrontPort, logDir: g.LogDir, confDir: g.ConfigDir, cfg: cfg, ended: ended}
+	var ctl *control
 	if g.Session != "" {
 		g.ControlDir = filepath.Join(in.conf, "ctl")
-		if r.ctl, err = newControl(g.ControlDir); err != nil {
+		if ctl, err = newControl(g.ControlDir); err != nil {
 			return nil, err
 		}
+		r.drop = ctl.Close
+		r.reload = func(squid int) error { return ctl.Send(spec.ToGuest{Reload: squid}) }
 		u.push("end the gate", func(context.Context) error {
-			r.ctl.Close()
+			ctl.Close()
 			return nil
 		})
 		r.change = r.changeSquids
@@ -366,8 +405,10 @@ func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gat
 		return nil, err
 	}
 	out := &bounded{}
-	if err := r.watch(ctx, be, out, ended); err != nil {
-		return nil, err
+	if ctl != nil {
+		if err := r.watch(ctx, be, ctl, out, ended); err != nil {
+			return nil, err
+		}
 	}
 	if err := be.Start(ctx, r.container); err != nil {
 		return nil, err
@@ -382,19 +423,10 @@ func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gat
 		if text := out.String(); text != "" {
 			err = fmt.Errorf("%w: %s", err, policy.Printable(text))
 		}
-		for _, which := range []string{"front", "peek"} {
-			log := tail(filepath.Join(g.LogDir, which+".cache.log"))
-			if strings.Contains(log, "Address already in use") {
-				err = errPortTaken
-			}
-			if log != "" {
-				err = fmt.Errorf("%w: %s", err, log)
-			}
-		}
-		return nil, errors.Join(err, be.Remove(ctx, g.Name))
+		return nil, errors.Join(squidError(err, g.LogDir), be.Remove(ctx, g.Name))
 	}
-	if r.ctl != nil {
-		if err := r.ctl.Unlink(); err != nil {
+	if ctl != nil {
+		if err := ctl.Unlink(); err != nil {
 			return nil, err
 		}
 	}
@@ -402,18 +434,14 @@ func (m *Manager) tryGate(ctx context.Context, be backend.Backend, g backend.Gat
 }
 
 // watch closes ended when the gate is gone: its end of the control channel, or
-// what it says (which ends with conmon and with podman's service). A named gate
-// has neither; nothing is started with it that could outlive it.
-func (g *runningGate) watch(ctx context.Context, be backend.Backend, out *bounded, ended chan<- struct{}) error {
-	if g.ctl == nil {
-		return nil
-	}
+// what it says (which ends with conmon and with podman's service).
+func (g *runningGate) watch(ctx context.Context, be backend.Backend, ctl *control, out *bounded, ended chan<- struct{}) error {
 	var once sync.Once
 	end := func() { once.Do(func() { close(ended) }) }
 	go func() {
 		defer end()
 		for {
-			if _, err := g.ctl.Recv(); err != nil {
+			if _, err := ctl.Recv(); err != nil {
 				return
 			}
 		}
@@ -452,6 +480,20 @@ func (b *bounded) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return strings.TrimSpace(string(b.text))
+}
+
+// squidError adds to an error what squids have logged of why.
+func squidError(err error, logDir string) error {
+	for _, which := range []string{"front", "peek"} {
+		log := tail(filepath.Join(logDir, which+".cache.log"))
+		if strings.Contains(log, "Address already in use") {
+			err = errPortTaken
+		}
+		if log != "" {
+			err = fmt.Errorf("%w: %s", err, log)
+		}
+	}
+	return err
 }
 
 // tail is the last telling line of squid's own log, for an error message.

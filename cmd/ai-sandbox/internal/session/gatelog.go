@@ -40,7 +40,7 @@ type Blocked struct {
 // A gateLog is one session's.
 type gateLog struct {
 	id   string
-	gate string // the named one, which does not tell who asked
+	gate string // the named one, or ""
 	hide func(string) string
 
 	mu      sync.Mutex
@@ -86,9 +86,7 @@ func (l *gateLog) decided(d gate.Decision) {
 	defer l.mu.Unlock()
 	l.refused.Add(d)
 	e := d.Event(l.rules)
-	if e.Gate = l.gate; e.Gate == "" {
-		e.Session = l.id
-	}
+	e.Session, e.Gate = l.id, l.gate
 	l.used.Add(e)
 	l.write(e)
 }
@@ -177,15 +175,11 @@ type tailed struct {
 // frontLogs are those of the front squid.
 var frontLogs = []string{gate.FrontLog, gate.UsedLog}
 
-// follow begins to read. Of a named gate's files, what is there already is of other
-// times.
-func follow(dir string, fromNow bool, decided func(gate.Decision)) *follower {
+// follow begins to read.
+func follow(dir string, decided func(gate.Decision)) *follower {
 	t := &follower{dir: dir, files: map[string]*tailed{}, stop: make(chan struct{}), done: make(chan struct{})}
 	for _, name := range append(slices.Clone(frontLogs), gate.PeekLog) {
 		t.files[name] = &tailed{}
-		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && fromNow {
-			t.files[name].at = info.Size()
-		}
 	}
 	go func() {
 		defer close(t.done)

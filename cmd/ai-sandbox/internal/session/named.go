@@ -12,12 +12,15 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/trace"
+	"ai-sandbox/entrypoint/spec"
 	"ai-sandbox/gate"
 	"ai-sandbox/policy"
 )
@@ -58,8 +61,19 @@ func CheckGateName(name string) error {
 	return nil
 }
 
-// GateUp starts a gate that stays until GateDown.
-func (m *Manager) GateUp(ctx context.Context, be backend.Backend, name, image string, n policy.Net) (store.Record, error) {
+// A GateRequest is what a named gate is to be.
+type GateRequest struct {
+	Name  string
+	Image string // its id
+	Net   policy.Net
+	// TTL is for how long it may be without a session; 0 is for ever.
+	TTL time.Duration
+}
+
+// GateUp starts a gate that stays until GateDown, or until no session has used it for
+// its TTL.
+func (m *Manager) GateUp(ctx context.Context, be backend.Backend, r GateRequest) (store.Record, error) {
+	name, n := r.Name, r.Net
 	if err := CheckGateName(name); err != nil {
 		return store.Record{}, err
 	}
@@ -70,7 +84,7 @@ func (m *Manager) GateUp(ctx context.Context, be backend.Backend, name, image st
 	defer unlock()
 	if old, ok, err := m.Store.Gate(name); err != nil {
 		return store.Record{}, err
-	} else if ok && m.Store.Liveness(old) == store.Alive {
+	} else if ok && m.Store.Liveness(old) == store.Alive && !m.gateGone(ctx, old) {
 		return store.Record{}, fmt.Errorf("gate %s is up already: end it with ai-sandbox gate down %s", name, name)
 	} else if ok {
 		if err := m.remove(ctx, be, old); err != nil {
@@ -79,7 +93,7 @@ func (m *Manager) GateUp(ctx context.Context, be backend.Backend, name, image st
 	}
 	dir := filepath.Join(m.StateDir, "gates", name)
 	rec := store.Record{ID: name, Kind: "gate", Runtime: be.Capabilities().Runtime, Containers: []string{"aisb-gate-" + name}, Dirs: []string{dir},
-		Allow: texts(n.Allow), AllowPrivate: texts(n.AllowPrivate), Nonce: nonce(), PolicyHash: PolicyHash(n), GateImage: image}
+		Allow: texts(n.Allow), AllowPrivate: texts(n.AllowPrivate), Nonce: nonce(), PolicyHash: PolicyHash(n), GateImage: r.Image, GateTTL: int64(r.TTL / time.Second)}
 	if err := m.Store.Owner(&rec); err != nil {
 		return rec, err
 	}
@@ -92,16 +106,35 @@ func (m *Manager) GateUp(ctx context.Context, be backend.Backend, name, image st
 	}
 	var u undo
 	cfg := gate.Config{Allow: n.Allow, AllowPrivate: n.AllowPrivate, Nonce: rec.Nonce, PolicyHash: rec.PolicyHash}
-	g := backend.Gate{Name: rec.Containers[0], GateName: name, Image: image}
-	r, err := m.startGate(ctx, be, g, cfg, place{dir, dir, func(uint16) bool { return false }}, &u, nil)
+	g := backend.Gate{Name: rec.Containers[0], GateName: name, Image: r.Image, Idle: r.TTL}
+	in := place{conf: dir, log: dir, taken: func(uint16) bool { return false }}
+	rg, err := m.startGate(ctx, be, g, cfg, in, &u, nil)
+	if err == nil {
+		rec.GatePort, rec.GateLog = rg.port, rg.logDir
+		for _, d := range []string{gateConf(rec), rec.GateLog} {
+			err = errors.Join(err, os.Mkdir(filepath.Join(d, spec.GateSessions), 0o700))
+		}
+	}
+	if err == nil {
+		err = m.Store.Put(rec)
+	}
 	if err != nil {
 		return rec, errors.Join(err, u.run(), m.remove(context.WithoutCancel(ctx), be, rec))
 	}
-	rec.GatePort, rec.GateLog = r.port, r.logDir
-	if err := m.Store.Put(rec); err != nil {
-		return rec, errors.Join(err, u.run(), m.remove(context.WithoutCancel(ctx), be, rec))
-	}
 	return rec, nil
+}
+
+// gateGone tells whether a named gate's process is surely gone: nobody listens at its
+// socket, which it does for as long as it lives. One that is on its way up has a lock.
+func (m *Manager) gateGone(ctx context.Context, g store.Record) bool {
+	if g.GatePort == 0 {
+		return true // its start was cut off
+	}
+	line, err := callGate(ctx, g, "")
+	if err == nil {
+		line.close()
+	}
+	return errors.Is(err, errNotUp)
 }
 
 // GateDown ends a named gate.
@@ -131,6 +164,14 @@ func (m *Manager) Gates() ([]store.Record, error) {
 	return out, err
 }
 
+// Sharing are the sessions that share a named gate, or are about to.
+func (m *Manager) Sharing(name string) ([]store.Record, error) {
+	all, err := m.Store.List()
+	return slices.DeleteFunc(all, func(r store.Record) bool {
+		return r.Kind == "gate" || r.Gate != name || r.Kept || m.Store.Liveness(r) == store.Gone
+	}), err
+}
+
 // GateNet is what a named gate lets through, for the policy of a run that uses it.
 func (m *Manager) GateNet(name string) (policy.Net, error) {
 	if err := CheckGateName(name); err != nil {
@@ -141,7 +182,7 @@ func (m *Manager) GateNet(name string) (policy.Net, error) {
 		return policy.Net{}, err
 	}
 	if !ok {
-		return policy.Net{}, fmt.Errorf("gate %s: %w; start it with ai-sandbox gate up %s --allow HOST", name, ErrNoGate, name)
+		return policy.Net{}, noGate(name)
 	}
 	n := policy.Net{Mode: policy.NetGated, GateName: name}
 	for _, l := range []struct {
@@ -157,37 +198,6 @@ func (m *Manager) GateNet(name string) (policy.Net, error) {
 		}
 	}
 	return n, nil
-}
-
-// findGate makes sure that the named gate answers, and is the one recorded.
-func (m *Manager) findGate(ctx context.Context, be backend.Backend, net policy.Net) (*runningGate, error) {
-	name := net.GateName
-	rec, ok, err := m.Store.Gate(name)
-	if err != nil {
-		return nil, err
-	}
-	if !ok || rec.GatePort == 0 {
-		return nil, fmt.Errorf("gate %s: %w; start it with ai-sandbox gate up %s --allow HOST", name, ErrNoGate, name)
-	}
-	if rec.PolicyHash != PolicyHash(net) {
-		return nil, fmt.Errorf("gate %s was made anew with another list just now: start the run again", name)
-	}
-	cfg := gate.Config{FrontPort: rec.GatePort, Nonce: rec.Nonce, PolicyHash: rec.PolicyHash}
-	ready, err := probe(ctx, rec.GatePort, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("gate %s: %w", name, err)
-	}
-	if !ready {
-		return nil, fmt.Errorf("gate %s does not answer: start it anew with ai-sandbox gate down %s and gate up", name, name)
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		// The end of this wait is the end of the gate, or of podman's service:
-		// either way nothing vouches for the port any more.
-		_, _ = be.Exit(context.WithoutCancel(ctx), rec.Containers[0])
-	}()
-	return &runningGate{container: rec.Containers[0], port: rec.GatePort, logDir: rec.GateLog, cfg: cfg, ended: ended}, nil
 }
 
 // remove takes down everything that a record names, and the record last.
@@ -241,6 +251,11 @@ func (m *Manager) Reap(ctx context.Context, be backend.Backend) (removed int, do
 		if r.Runtime != be.Capabilities().Runtime || r.Kept {
 			continue
 		}
+		if m.pastUse(ctx, r) {
+			errs = append(errs, m.removeGate(ctx, be, r.ID))
+			removed++
+			continue
+		}
 		switch m.Store.Liveness(r) {
 		case store.Gone:
 			gone, err := m.reap(ctx, be, r)
@@ -256,6 +271,26 @@ func (m *Manager) Reap(ctx context.Context, be backend.Backend) (removed int, do
 		}
 	}
 	return removed, doubt, errors.Join(errs...)
+}
+
+// pastUse tells whether a named gate with a TTL has ended, be it for that or otherwise.
+func (m *Manager) pastUse(ctx context.Context, r store.Record) bool {
+	return r.Kind == "gate" && r.GateTTL > 0 && m.Store.Liveness(r) == store.Alive && m.gateGone(ctx, r)
+}
+
+// removeGate removes what is left of a named gate that is past use, unless another
+// ai-sandbox works on it just now.
+func (m *Manager) removeGate(ctx context.Context, be backend.Backend, name string) error {
+	unlock, err := m.Store.Lock("gate-" + name)
+	if err != nil {
+		return nil
+	}
+	defer unlock()
+	r, ok, err := m.Store.Gate(name)
+	if err != nil || !ok || !m.pastUse(ctx, r) {
+		return err
+	}
+	return m.remove(ctx, be, r)
 }
 
 // reap removes what is left of one whose owner is gone. gone is false where there was

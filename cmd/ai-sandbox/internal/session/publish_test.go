@@ -222,10 +222,11 @@ func TestGateAvoidsPublished(t *testing.T) {
 	for p := uint16(firstPort); len(free) < 400; p += 7 {
 		free[p] = true
 	}
-	ports, err := freePorts(2, func(p uint16) bool { return !free[p] })
+	ports, release, err := holdPorts(2, func(p uint16) bool { return !free[p] })
 	if err != nil || !free[ports[0]] || !free[ports[1]] {
-		t.Errorf("%v, %v", ports, err)
+		t.Fatalf("%v, %v", ports, err)
 	}
+	defer release()
 	var asked []uint16
 	l, err := listenApart(func(p uint16) bool {
 		asked = append(asked, p)

@@ -18,7 +18,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ai-sandbox/entrypoint/spec"
 	"ai-sandbox/gate"
 	"ai-sandbox/gate/builtin"
 	"ai-sandbox/policy"
@@ -49,7 +48,7 @@ func (g *runningGate) changeSquids(ctx context.Context, c gate.Config) (cut int,
 		return 0, fmt.Errorf("write the gate's configuration: %w", err)
 	}
 	lost := func(err error) (int, error) {
-		g.ctl.Close()
+		g.drop()
 		return 0, errors.Join(errGateLost, err)
 	}
 	for name, content := range files {
@@ -59,7 +58,7 @@ func (g *runningGate) changeSquids(ctx context.Context, c gate.Config) (cut int,
 	}
 	// As the entrypoint was told them (backend.Gate).
 	for i, port := range []uint16{c.PeekPort, c.FrontPort} {
-		if err := g.ctl.Send(spec.ToGuest{Reload: i + 1}); err != nil {
+		if err := g.reload(i + 1); err != nil {
 			return lost(err)
 		}
 		if err := awaitHash(ctx, port, c, g.ended); err != nil {

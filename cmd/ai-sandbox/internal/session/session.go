@@ -184,6 +184,9 @@ type run struct {
 
 	ctl  *control
 	gate *runningGate
+	// shared is the named gate.
+	shared store.Record
+	ports  [2]uint16 // of the session's squids there, the front one's first
 	// gateLog is there where there is a gate.
 	gateLog *gateLog
 	// canary is there while the sandbox starts, unless nothing is shut.
@@ -342,6 +345,23 @@ func (r *run) prepare() error {
 	rec.Keep = r.req.Keep
 	rec.Containers = []string{"aisb-" + r.id, "aisb-gate-" + r.id}
 	rec.Dirs = []string{filepath.Join(r.m.RuntimeDir, r.id), r.m.gateLogs(r.id)}
+	if rec.Gate = r.req.Policy.Net.GateName; rec.Gate != "" {
+		var err error
+		if r.shared, err = r.m.findGate(r.req.Policy.Net); err != nil {
+			return err
+		}
+		ports, release, err := holdPorts(2, r.taken)
+		if err != nil {
+			return err
+		}
+		r.undo.push("let the gate's ports go", func(context.Context) error {
+			release()
+			return nil
+		})
+		r.ports, rec.GatePort = [2]uint16(ports), ports[0]
+		conf, log := sharedDirs(r.shared, r.id)
+		rec.Containers, rec.Dirs = rec.Containers[:1], append(rec.Dirs, conf, log)
+	}
 	filled := r.req.Policy.Filled(r.id, 0)
 	if filled.Home.Ephemeral {
 		rec.Volumes = []string{filled.Home.Volume}
@@ -371,7 +391,7 @@ func (r *run) prepare() error {
 	if err := os.MkdirAll(rec.Dirs[0], 0o700); err != nil {
 		return fmt.Errorf("make the session's directory: %w", err)
 	}
-	for _, d := range rec.Dirs {
+	for _, d := range rec.Dirs[:2] {
 		r.undo.push("remove the session's directory", func(context.Context) error { return os.RemoveAll(d) })
 	}
 	for _, v := range rec.Volumes {
@@ -789,22 +809,21 @@ func namespaces() (map[string]uint64, error) {
 // has one, is about to be made.
 func (r *run) bringGate(ctx context.Context, u *undo, fixed func(port uint16)) (*runningGate, error) {
 	net := r.req.Policy.Net
-	if net.GateName != "" || net.Engine == policy.EngineBuiltin {
-		var rg *runningGate
-		var err error
-		if net.GateName != "" {
-			if rg, err = r.m.findGate(ctx, r.be, net); err == nil {
-				rg.settle = follow(rg.logDir, true, r.gateLog.decided).end
-			}
-		} else {
-			rg, err = r.builtinGate(net, u)
-		}
+	if net.Engine == policy.EngineBuiltin {
+		rg, err := r.builtinGate(net, u)
 		if err == nil {
 			fixed(rg.port)
 		}
 		return rg, err
 	}
 	cfg := gate.Config{Allow: net.Allow, AllowPrivate: net.AllowPrivate, Nonce: nonce(), PolicyHash: PolicyHash(net), Session: r.id}
+	if net.GateName != "" {
+		rg, err := r.joinGate(ctx, cfg, u, fixed)
+		if err == nil {
+			rg.settle = follow(rg.logDir, r.gateLog.decided).end
+		}
+		return rg, err
+	}
 	g := backend.Gate{Name: "aisb-gate-" + r.id, Session: r.id, Image: r.req.GateImage}
 	in := place{filepath.Join(r.m.RuntimeDir, r.id), filepath.Dir(r.m.gateLogs(r.id)), r.taken}
 	ready := fixed
@@ -819,7 +838,7 @@ func (r *run) bringGate(ctx context.Context, u *undo, fixed func(port uint16)) (
 	}
 	rg, err := r.m.startGate(ctx, r.be, g, cfg, in, u, ready)
 	if err == nil {
-		rg.settle = follow(rg.logDir, false, r.gateLog.decided).end
+		rg.settle = follow(rg.logDir, r.gateLog.decided).end
 	}
 	return rg, errors.Join(err, rerr)
 }

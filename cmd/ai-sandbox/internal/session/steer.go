@@ -162,8 +162,6 @@ func (s *steerer) change(ctx context.Context, want Steering) (cut int, err error
 		return 0, fmt.Errorf("the session has no gate (net is %s), so nothing can be let through or refused", n.Mode)
 	case n.Learn:
 		return 0, errors.New("the session learns (--net learn), so every public host is let through")
-	case n.GateName != "":
-		return 0, fmt.Errorf("the session uses gate %s, whose list was fixed when it was made", n.GateName)
 	}
 	if n, err = Steered(n, want); err != nil {
 		return 0, err

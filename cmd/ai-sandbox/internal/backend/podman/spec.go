@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/containers/image/v5/manifest"
 	"github.com/containers/podman/v5/libpod/define"
@@ -203,7 +204,14 @@ func gateSpec(g backend.Gate) *specgen.SpecGenerator {
 	if g.ControlDir != "" {
 		s.Mounts = append(s.Mounts, bind(g.ControlDir, entry.Dir, true, true))
 	} else {
-		s.Command = append(s.Command[:1:1], append([]string{"--detached"}, s.Command[1:]...)...)
+		lives := []string{"gate", "--detached"}
+		if g.Idle > 0 {
+			lives = append(lives, "--idle", strconv.Itoa(int(g.Idle/time.Second)))
+		}
+		s.Command = append(lives, s.Command[1:]...)
+		// Whatever ends it: nobody may come to remove it.
+		remove := true
+		s.Remove = &remove
 	}
 	return s
 }

@@ -53,11 +53,15 @@ type Record struct {
 	// Home is the home that is used; it stays.
 	Home string   `json:"home,omitempty"`
 	Dirs []string `json:"dirs,omitempty"`
-	// GatePort is where a named gate listens, GateLog the directory of its log,
-	// and GateImage the id of its image.
+	// Gate is the named gate that a session shares, and GatePort its port there.
+	Gate string `json:"gate,omitempty"`
+	// GatePort is where a named gate itself listens, GateLog the directory of its log,
+	// GateImage the id of its image, and GateTTL for how many seconds it may be without a
+	// session before it ends itself; 0 is for ever.
 	GatePort  uint16 `json:"gate_port,omitempty"`
 	GateLog   string `json:"gate_log,omitempty"`
 	GateImage string `json:"gate_image,omitempty"`
+	GateTTL   int64  `json:"gate_ttl,omitempty"`
 	// Allow and AllowPrivate are what a named gate lets through, as entries.
 	Allow        []string `json:"allow,omitempty"`
 	AllowPrivate []string `json:"allow_private,omitempty"`

@@ -1,0 +1,192 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"ai-sandbox/tests/e2e/drive"
+
+	"ai-sandbox/policy"
+)
+
+// sharedGate makes a named gate that lets everything below the box's host through.
+func sharedGate(t *testing.T, b *drive.Box, args ...string) (name, host string) {
+	t.Helper()
+	name, host = b.Token, b.Host("ok.test")
+	b.OK(append([]string{"gate", "up", name, "--allow", "." + host}, args...)...)
+	t.Cleanup(func() { b.Run("gate", "down", name) })
+	return name, host
+}
+
+// nonceOf asks the gate who it is, from inside.
+const nonceOf = `curl -sS http://aisb-ready.invalid/ | grep -o 'nonce=[0-9a-f]*'` + "\n"
+
+// Sessions that share a gate have a port, a list and a log each: none reaches another's
+// port or learns its nonce, one is cut off alone, one's owner is killed, and the third
+// one's tunnel stays open all the while.
+func TestSharedGate(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	name, host := sharedGate(t, b)
+	const sessions = 3
+	var all []*drive.Live
+	for i := range sessions {
+		script := fmt.Sprintf(`own=s%[1]d.%[2]s
+(openssl s_client -proxy ${https_proxy#http://} -connect $own:443 -servername $own -brief < <(sleep 100) >/tmp/o 2>&1; touch /tmp/end) &
+for i in $(seq 400); do grep -q ESTABLISHED /tmp/o && break; sleep 0.02; done; grep -q ESTABLISHED /tmp/o || exit 3
+echo $AISB_SESSION >id-%[1]d; echo "${http_proxy##*:}" >port-%[1]d
+until [ -e go ]; do sleep 0.05; done
+for p in 0 1 2; do ./probe tcp %[3]s:$(cat port-$p) | grep -q ' open ' && echo "gate-$p"; done
+[ -e /tmp/end ] && echo CUT || echo KEPT
+curl -sS -o /dev/null -w '%%{http_code}\n' http://$own/
+%[4]s`, i, host, policy.GateAddr, nonceOf)
+		all = append(all, b.Start(t, "--ephemeral-home", "--gate", name, "--", "bash", "-c", script))
+	}
+	ports := map[string]bool{}
+	for i := range sessions {
+		ports[b.File(t, fmt.Sprintf("port-%d", i))] = true
+	}
+	if len(ports) != sessions {
+		t.Fatalf("ports %v", ports)
+	}
+	ids := map[string]string{} // by the host that the session has asked for
+	list := b.OK("gate", "ls", "--json").Out
+	for _, s := range b.Sessions(t) {
+		if !strings.Contains(list, s.ID) {
+			t.Errorf("gate ls does not name session %s: %s", s.ID, list)
+		}
+		for i := range sessions {
+			own := fmt.Sprintf("s%d.%s", i, host)
+			if strings.Contains(strings.Join(s.Command, " "), "own=s"+fmt.Sprint(i)+".") {
+				ids[own] = s.ID
+			}
+		}
+	}
+	id := func(i int) string { return ids[fmt.Sprintf("s%d.%s", i, host)] }
+	if r := b.OK("deny", id(0), "."+host); !strings.Contains(r.Out, "connections cut: 1\n") {
+		t.Errorf("%s", r)
+	}
+	// Its port goes with it, and nobody else's.
+	dead := "127.0.0.1:" + strings.TrimSpace(b.File(t, "port-1"))
+	if err := all[1].Cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-all[1].Done
+	drive.Eventually(t, drive.RunTime, "the killed session's port is shut", func() bool { code, _ := drive.Fetched("http://" + dead + "/"); return code == 0 })
+	if err := os.WriteFile(filepath.Join(b.Dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	nonces := map[string]bool{}
+	for i, want := range map[int]string{0: "gate-0\nCUT\n403\n", 2: "gate-2\nKEPT\n200\n"} {
+		r := all[i].Wait(drive.RunTime)
+		nonce := regexp.MustCompile(`nonce=[0-9a-f]{32}\n$`).FindString(r.Out)
+		nonces[nonce] = true
+		if r.Code != 0 || nonce == "" || strings.TrimSuffix(r.Out, nonce) != want {
+			t.Errorf("session %d: want %s\n%s", i, want, r)
+		}
+		log := b.OK("log", id(i), "--json").Out
+		if own := fmt.Sprintf(`"host":"s%d.`, i); !strings.Contains(log, own) || strings.Count(log, `"host":"s`) != strings.Count(log, own) {
+			t.Errorf("the log of session %d: %s", i, log)
+		}
+	}
+	if len(nonces) != 2 {
+		t.Errorf("one nonce for two sessions: %v", nonces)
+	}
+	// What the killed one has left goes, and the gate stays.
+	b.OK("clean")
+	b.OK("--ephemeral-home", "--gate", name, "--", "curl", "-sS", "http://s9."+host+"/")
+	if left, err := filepath.Glob(filepath.Join(w.home, "e2e", "state", "ai-sandbox", "gates", name, "*", "*", "s", "*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// Sessions that begin at once on one gate have a port and a nonce each, or say why not.
+func TestSharedGateManyAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	name, host := sharedGate(t, b)
+	n := 6
+	if s := os.Getenv("AISB_TEST_SESSIONS"); s != "" { // more than all tests together have time for
+		if _, err := fmt.Sscan(s, &n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	results := make([]drive.Result, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			results[i] = b.Run("--ephemeral-home", "--gate", name, "--", "bash", "-c", fmt.Sprintf("curl -sS -o /dev/null -w '%%{http_code}\n' http://s%d.%s/; echo ${http_proxy##*:}\n", i, host)+nonceOf)
+		})
+	}
+	wg.Wait()
+	seen := map[string]bool{}
+	for i, r := range results {
+		f := strings.Fields(r.Out)
+		if r.Code != 0 || len(f) != 3 || f[0] != "200" || seen[f[1]] || seen[f[2]] {
+			t.Errorf("session %d: %s", i, r)
+			continue
+		}
+		seen[f[1]], seen[f[2]] = true, true
+	}
+}
+
+// A gate that no session has used for its TTL ends by itself, and what it leaves goes with
+// the next run. One in use stays.
+func TestNamedGateEnds(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	name, host := sharedGate(t, b, "--ttl", "2s")
+	b.OK("--ephemeral-home", "--gate", name, "--", "sh", "-c", "sleep 3; curl -sS -o /dev/null http://"+host+"/")
+	container := func() bool {
+		return strings.Contains(drive.Output(t, "podman", "ps", "-a", "--format", "{{.Names}}"), "aisb-gate-"+name+"\n")
+	}
+	drive.Eventually(t, drive.RunTime, "the gate's container is gone", func() bool { return !container() })
+	// Another test's run may have taken it away already.
+	ended := regexp.MustCompile(`it has ended: start it anew with ai-sandbox gate up ` + name + `|no such gate; start it with ai-sandbox gate up ` + name)
+	if r := b.Run("--gate", name, "--", "true"); r.Code != 125 || !ended.MatchString(r.Err) {
+		t.Errorf("%s", r)
+	}
+	b.OK("--net", "none", "--", "true")
+	if r := b.OK("gate", "ls"); strings.Contains(r.Out, name) {
+		t.Errorf("%s", r)
+	}
+	if _, err := os.Stat(filepath.Join(w.home, "e2e", "state", "ai-sandbox", "gates", name)); !os.IsNotExist(err) {
+		t.Errorf("its files: %v", err)
+	}
+	for _, ttl := range []string{"0", "1ms", "x"} {
+		if r := b.Run("gate", "up", name, "--ttl", ttl); r.Code != 2 || !strings.Contains(r.Err, "--ttl: time ") {
+			t.Errorf("%s: %s", ttl, r)
+		}
+	}
+}
+
+// A gate's container that is not what "gate up" made is not used, though it answers with
+// the nonce and the hash that are recorded.
+func TestSharedGateIsReadBack(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	name, host := sharedGate(t, b, "--ttl", "none")
+	b.OK("--ephemeral-home", "--gate", name, "--", "curl", "-sS", "-o", "/dev/null", "http://"+host+"/")
+	container := "aisb-gate-" + name
+	source := func(target string) string {
+		return strings.TrimSpace(drive.Output(t, "podman", "inspect", "--format", `{{range .Mounts}}{{if eq .Destination "`+target+`"}}{{.Source}}{{end}}{{end}}`, container))
+	}
+	conf, log := source("/etc/aisb/gate"), source("/var/log/aisb")
+	image := strings.TrimSpace(drive.Output(t, "podman", "inspect", "--format", "{{.Image}}", container))
+	drive.Output(t, "podman", "rm", "-f", container)
+	drive.Output(t, "podman", "run", "-d", "--name", container, "--label", "aisb.kind=gate", "--userns", "keep-id:uid=1000,gid=1000", "--user", "1000:1000",
+		"--network", "host", "--entrypoint", "/usr/libexec/aisb-entrypoint", "-v", conf+":/etc/aisb/gate", "-v", log+":/var/log/aisb", image, "gate", "--detached", "/etc/aisb/gate/peek.conf", "/etc/aisb/gate/front.conf")
+	up := regexp.MustCompile(`(?m)^` + name + ` +up `)
+	drive.Eventually(t, drive.RunTime, "the gate answers", func() bool { return up.MatchString(b.OK("gate", "ls").Out) })
+	if r := b.Run("--ephemeral-home", "--gate", name, "--", "true"); r.Code != 125 || !strings.Contains(r.Err, "use gate "+name+": the container is not as asked for: ") {
+		t.Errorf("%s", r)
+	}
+}
