@@ -16,7 +16,7 @@ import (
 //
 //	npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts
 //
-// and take the "funding" members out, which hold addresses too.
+// and take the "funding" members out, which hold addresses too, and the harness's unwanted.
 var (
 	//go:embed pi/package.json
 	piPackage []byte
@@ -30,6 +30,14 @@ var (
 	codexPackage []byte
 	//go:embed codex/package-lock.json
 	codexLock []byte
+	//go:embed gemini/package.json
+	geminiPackage []byte
+	//go:embed gemini/package-lock.json
+	geminiLock []byte
+	//go:embed opencode/package.json
+	opencodePackage []byte
+	//go:embed opencode/package-lock.json
+	opencodeLock []byte
 )
 
 // A harnessPackage is an agent program as npm has it.
@@ -40,6 +48,11 @@ type harnessPackage struct {
 	pkg, lock *[]byte
 	// scripts are the packages whose install scripts are run; no other's are.
 	scripts []string
+	// programs are the package that the program is in, by GOARCH, where that is one for
+	// each platform and no script has to put it in its place; unwanted are what comes
+	// beside it for others and is left out of a lock file.
+	programs map[string]string
+	unwanted []string
 }
 
 // harnessPackages is in the order of their layers: what is asked for most often
@@ -53,6 +66,14 @@ var harnessPackages = []harnessPackage{
 		scripts: []string{"@anthropic-ai/claude-code"},
 	},
 	{name: "codex", module: "@openai/codex", version: "0.171.0", pkg: &codexPackage, lock: &codexLock},
+	{name: "gemini", module: "@google/gemini-cli", version: "0.61.0", pkg: &geminiPackage, lock: &geminiLock},
+	{
+		name: "opencode", module: "opencode-ai", version: "1.18.18", pkg: &opencodePackage, lock: &opencodeLock,
+		// Its script would choose by the processor that builds, and install what is
+		// missing past the lock file. The baseline program runs on every amd64.
+		programs: map[string]string{"amd64": "opencode-linux-x64-baseline", "arm64": "opencode-linux-arm64"},
+		unwanted: []string{"opencode-linux-x64", "opencode-linux-x64-musl", "opencode-linux-x64-baseline-musl", "opencode-linux-arm64-musl"},
+	},
 }
 
 // DefaultHarnesses is the set of an image when the user names none.
@@ -151,7 +172,7 @@ func (r Recipe) harnessFiles(files map[string]File) error {
 const listInstalled = `const fs = require("fs"), has = (l, x) => !l || l.includes(x) || l.every(e => e[0] == "!") && !l.includes("!" + x); \
         for (const [k, p] of Object.entries(require("./package-lock.json").packages)) { \
             if (k && fs.existsSync(k)) console.log("npm", p.name ?? k.split("node_modules/").pop(), p.version); \
-            else if (k && has(p.os, process.platform) && has(p.cpu, process.arch) && has(p.libc, "glibc")) throw k + " was not installed"; \
+            else if (k && has(p.os, process.platform) && has(p.cpu, process.arch) && has(p.libc, "glibc")) { console.error(k + " was not installed"); process.exit(1); } \
         }`
 
 // harnessLayers installs exactly what the lock files say, each package checked
@@ -176,11 +197,15 @@ func (r Recipe) harnessLayers(line func(string, ...any)) error {
 		for _, s := range h.scripts {
 			line(`    npm rebuild --ignore-scripts=false %s %s; \`, npm, s)
 		}
-		line(`    ln -s %s/node_modules/.bin/%s /usr/local/bin/%[2]s; \`, dir, h.name)
-		if len(h.scripts) > 0 { // what a script did is only known by its result
+		program := ".bin/" + h.name
+		if h.programs != nil {
+			program = h.programs[r.Node.Arch] + "/bin/" + h.name
+		}
+		line(`    ln -s %s/node_modules/%s /usr/local/bin/%s; \`, dir, program, h.name)
+		if len(h.scripts) > 0 || h.programs != nil { // what a script did is only known by its result
 			line(`    %s --version | grep -F %s; \`, h.name, r.harnessVersion(h))
 		}
-		line(`    rm -rf /tmp/*`)
+		line(`    find /tmp -mindepth 1 -delete`)
 	}
 	return nil
 }

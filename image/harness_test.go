@@ -12,6 +12,7 @@ import (
 func TestParseHarnesses(t *testing.T) {
 	for s, want := range map[string][]string{
 		"pi": {"pi"}, "codex": {"codex"}, "pi,claude,codex": {"pi", "claude", "codex"}, "codex, pi": {"pi", "codex"},
+		"opencode,gemini,pi": {"pi", "gemini", "opencode"},
 	} {
 		if got, err := ParseHarnesses(s); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q: %q, %v", s, got, err)
@@ -35,7 +36,7 @@ func TestHarnessLocks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l.Version != h.version || older(MinNode, l.Node) {
+		if l.Version != h.version || Older(MinNode, l.Node) {
 			t.Errorf("%s: the lock file has %s, which needs node %s", h.name, l.Version, l.Node)
 		}
 		if bytes.Contains(*h.lock, []byte("://")) || bytes.Contains(*h.lock, []byte(`"resolved"`)) {
@@ -67,13 +68,24 @@ func TestHarnessLocks(t *testing.T) {
 		if h.name != "pi" && (!arches["x64"] || !arches["arm64"]) {
 			t.Errorf("%s has packages for %v", h.name, arches)
 		}
+		for arch, name := range h.programs {
+			p := lock.Packages["node_modules/"+name]
+			if !slices.Equal(p.CPU, []string{nodeArch[arch]}) || !slices.Equal(p.OS, []string{"linux"}) {
+				t.Errorf("%s: on %s its program is in %s: %+v", h.name, arch, name, p)
+			}
+		}
+		for _, name := range h.unwanted {
+			if _, ok := lock.Packages["node_modules/"+name]; ok {
+				t.Errorf("%s: %s is in the lock file", h.name, name)
+			}
+		}
 		for _, s := range h.scripts {
 			if _, ok := lock.Packages["node_modules/"+s]; !ok {
 				t.Errorf("%s: %s, whose scripts are run, is not in the lock file", h.name, s)
 			}
 		}
 	}
-	if !slices.Equal(HarnessNames(), []string{"pi", "claude", "codex"}) || HarnessModule("kiro") != "" || HarnessVersion("kiro") != "" {
+	if !slices.Equal(HarnessNames(), []string{"pi", "claude", "codex", "gemini", "opencode"}) || HarnessModule("kiro") != "" || HarnessVersion("kiro") != "" {
 		t.Errorf("the harnesses are %q", HarnessNames())
 	}
 }
@@ -104,5 +116,64 @@ func TestSetsShareLayers(t *testing.T) {
 	}
 	if other := text("pi", "codex"); !strings.HasPrefix(other, one) || strings.HasPrefix(three, other) {
 		t.Error("pi's layer is another one beside codex")
+	}
+}
+
+// What comes beside opencode's program for other machines is left out of a lock file that
+// npm makes of a newer version, and nothing else is.
+func TestUnwantedPackages(t *testing.T) {
+	const beside, odd = "node_modules/opencode-linux-x64-musl", "node_modules/other"
+	with := func(harness, path string, optional bool) string {
+		t.Helper()
+		h, err := lookupHarness(harness)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file map[string]any
+		if err := json.Unmarshal(*h.lock, &file); err != nil {
+			t.Fatal(err)
+		}
+		file["packages"].(map[string]any)[path] = map[string]any{"version": h.version, "optional": optional, "integrity": "sha512-x"}
+		b, err := json.Marshal(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := ParseLock(harness, *h.pkg, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(l.Packages)
+	}
+	if strings.Contains(with("opencode", beside, true), beside) {
+		t.Error("it stays in the lock file")
+	}
+	for name, text := range map[string]string{
+		"one that has to be there": with("opencode", beside, false), "of another agent": with("codex", beside, true),
+	} {
+		if !strings.Contains(text, beside) {
+			t.Errorf("%s is left out", name)
+		}
+	}
+	if !strings.Contains(with("opencode", odd, true), odd) {
+		t.Error("another optional package is left out")
+	}
+	// That a program needs no Node is not assumed of an agent that is run by it.
+	for harness, ok := range map[string]bool{"opencode": true, "pi": false} {
+		h, err := lookupHarness(harness)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file map[string]any
+		if err := json.Unmarshal(*h.lock, &file); err != nil {
+			t.Fatal(err)
+		}
+		delete(file["packages"].(map[string]any)["node_modules/"+h.module].(map[string]any), "engines")
+		b, err := json.Marshal(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l, err := ParseLock(harness, *h.pkg, b); (err == nil) != ok || ok && l.Node != "" {
+			t.Errorf("%s without a word about Node: %v", harness, err)
+		}
 	}
 }

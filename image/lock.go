@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -19,7 +20,7 @@ type Lock struct {
 	Version string
 	// Package and Packages are the package.json and the package-lock.json.
 	Package, Packages []byte
-	// Node is the oldest Node that it runs on.
+	// Node is the oldest Node that it runs on, or "" for a program that needs none.
 	Node string
 }
 
@@ -62,6 +63,10 @@ func ParseLock(harness string, pkg, packages []byte) (*Lock, error) {
 		if path == "" {
 			continue
 		}
+		if optional, _ := p["optional"].(bool); optional && slices.Contains(h.unwanted, strings.TrimPrefix(path, "node_modules/")) {
+			delete(list, path)
+			continue
+		}
 		integrity, _ := p["integrity"].(string)
 		version, _ := p["version"].(string)
 		_, link := p["link"]
@@ -75,11 +80,13 @@ func ParseLock(harness string, pkg, packages []byte) (*Lock, error) {
 	}
 	engines, _ := main["engines"].(map[string]any)
 	need, _ := engines["node"].(string)
-	m := enginesForm().FindStringSubmatch(need)
-	if m == nil {
-		return bad("says that it needs node %+q, which can't be told to be there", need)
+	if _, ok := main["engines"]; ok || h.programs == nil {
+		m := enginesForm().FindStringSubmatch(need)
+		if m == nil {
+			return bad("says that it needs node %+q, which can't be told to be there", need)
+		}
+		l.Node = m[1] + cmp.Or(m[2], ".0") + cmp.Or(m[3], ".0")
 	}
-	l.Node = m[1] + cmp.Or(m[2], ".0") + cmp.Or(m[3], ".0")
 	if l.Package, err = json.MarshalIndent(map[string]any{
 		"name": "aisb-harness", "private": true, "dependencies": map[string]string{h.module: l.Version},
 	}, "", "  "); err != nil {

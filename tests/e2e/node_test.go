@@ -161,8 +161,11 @@ func TestBadNode(t *testing.T) {
 	}{
 		{"no site", []string{"AISB_NODE_MIRROR=http://127.0.0.1:1"}, func() {}, "connection refused"},
 		{"500 for the list", nil, func() { site.status["/SHASUMS256.txt"] = 500 }, "the site answers 500"},
+		{"half a list", nil, func() { site.cut["/SHASUMS256.txt"] = 10 }, "SHASUMS256.txt: unexpected EOF"},
 		{"a list without it", nil, func() { site.files["v"+signedVersion+"/SHASUMS256.txt"] = []byte("x  y\n") }, "has none for " + tarball},
 		{"no signature", keyring("signer.gpg"), func() { site.status["/SHASUMS256.txt.sig"] = 404 }, "SHASUMS256.txt.sig: the site answers 404"},
+		{"500 for the signature", keyring("signer.gpg"), func() { site.status["/SHASUMS256.txt.sig"] = 500 }, "SHASUMS256.txt.sig: the site answers 500"},
+		{"half a signature", keyring("signer.gpg"), func() { site.cut["/SHASUMS256.txt.sig"] = 10 }, "SHASUMS256.txt.sig: unexpected EOF"},
 		{"a signature of somebody else", keyring("other.gpg"), func() {}, "signed with a key that is not in the keyring"},
 		{"a changed list", keyring("signer.gpg"), func() {
 			site.files["v"+signedVersion+"/SHASUMS256.txt"] = append(data("SHASUMS256.txt"), "\n"...)

@@ -26,8 +26,9 @@ type pinBox struct {
 	ref   string // of the base: host/path:tag
 	state string
 	cache string
-	base  string // a Containerfile
-	one   string // the digest that it began with
+	base  string   // a Containerfile
+	one   string   // the digest that it began with
+	extra []string // arguments of the base's build
 }
 
 // newPinBox makes it, with a base on which a build takes a moment: nothing is installed
@@ -96,7 +97,7 @@ func (p *pinBox) push(variant string) string {
 	}
 	name := "localhost/base-" + p.Token + ":" + variant
 	// Another test may be removing an image that podman would look into for a layer.
-	drive.Output(p.T, "podman", "build", "-q", "--no-cache", "-t", name, dir)
+	drive.Output(p.T, "podman", slices.Concat([]string{"build", "-q", "--no-cache", "-t", name}, p.extra, []string{dir})...)
 	drive.Output(p.T, "podman", "push", "-q", "--tls-verify=false", "--compression-level=1", "--digestfile", filepath.Join(dir, "digest"), name, p.ref)
 	drive.Output(p.T, "podman", "rmi", "-f", name)
 	d, err := os.ReadFile(filepath.Join(dir, "digest"))
@@ -569,12 +570,8 @@ func TestTamperedBase(t *testing.T) {
 	if got := p.digest(); got != p.one {
 		t.Fatalf("pinned to %q, and the registry has %s", got, p.one)
 	}
-	blob := func(digest string) string {
-		hex := strings.TrimPrefix(digest, "sha256:")
-		return filepath.Join("/run/aisb-test/data/registry/docker/registry/v2/blobs/sha256", hex[:2], hex, "data")
-	}
 	var manifest struct{ Layers []struct{ Digest string } }
-	if err := json.Unmarshal([]byte(readOne(t, blob(p.one))), &manifest); err != nil || len(manifest.Layers) < 2 {
+	if err := json.Unmarshal([]byte(readOne(t, registryBlob(p.one))), &manifest); err != nil || len(manifest.Layers) < 2 {
 		t.Fatalf("%d layers, %v", len(manifest.Layers), err)
 	}
 	layer := manifest.Layers[len(manifest.Layers)-1].Digest // of this base alone
@@ -587,18 +584,18 @@ func TestTamperedBase(t *testing.T) {
 		{"a manifest with another byte", p.one, func(b []byte) []byte { return append(b, ' ') }},
 		{"no manifest", p.one, func([]byte) []byte { return nil }},
 	} {
-		right, err := os.ReadFile(blob(c.file))
+		right, err := os.ReadFile(registryBlob(c.file))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(blob(c.file), c.change(slices.Clone(right)), 0o644); err != nil {
+		if err := os.WriteFile(registryBlob(c.file), c.change(slices.Clone(right)), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		r := p.Run("build")
 		if r.Code != 1 || !strings.Contains(r.Err, "step 1 of") {
 			t.Errorf("%s: %s", c.name, r)
 		}
-		if err := os.WriteFile(blob(c.file), right, 0o644); err != nil {
+		if err := os.WriteFile(registryBlob(c.file), right, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if made := drive.Output(t, "podman", "images", "-aq", "--filter", "label=aisb.base-ref="+p.ref); made != "" {

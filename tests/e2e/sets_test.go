@@ -26,7 +26,7 @@ cp /usr/bin/true /usr/local/bin/raised
 chmod 4755 /usr/local/bin/raised
 `
 
-// A set of three agents, a package and a script of a trusted project; another set
+// A set of all agents, a package and a script of a trusted project; another set
 // beside it, of flags; then both are listed, and what nothing uses is removed.
 func TestToolchain(t *testing.T) {
 	t.Parallel()
@@ -57,7 +57,7 @@ func TestToolchain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(filepath.Join(b.Dir, ".ai-sandbox/config"), "harness_packages = pi,claude,codex\napt = hello\nsetup = tools/setup.sh\n")
+	write(filepath.Join(b.Dir, ".ai-sandbox/config"), "harness_packages = pi,claude,codex,gemini,opencode\napt = hello\nsetup = tools/setup.sh\n")
 	write(filepath.Join(b.Dir, "tools/setup.sh"), setupText)
 
 	// Untrusted, nothing is built of it.
@@ -72,16 +72,27 @@ func TestToolchain(t *testing.T) {
 	}
 	b.OK("gate", "down", alone)
 	full := b.OK("build").Out
-	has(t, b.OK("--print-policy", "claude"), 0, "agents     pi "+image.HarnessVersion("pi")+", claude "+image.HarnessVersion("claude")+", codex "+image.HarnessVersion("codex")+"\n",
-		"apt        hello\n", "tools/setup.sh", "sha256:"+image.SetupSHA256([]byte(setupText)))
+	printed := b.OK("--print-policy", "claude")
+	has(t, printed, 0, "apt        hello\n", "tools/setup.sh", "sha256:"+image.SetupSHA256([]byte(setupText)))
+	agents := "agents"
+	for i, name := range []string{"pi", "claude", "codex", "gemini", "opencode"} {
+		agents += []string{" ", ", "}[min(i, 1)] + name + " " + image.HarnessVersion(name)
+	}
+	if plain := strings.Join(strings.Fields(printed.Out), " "); !strings.Contains(plain, agents+" apt ") {
+		t.Errorf("want %q: %s", agents, printed)
+	}
 	// Each agent by its own name, in a sandbox.
-	for _, name := range []string{"claude", "codex"} {
+	for _, name := range []string{"claude", "codex", "gemini", "opencode"} {
 		has(t, b.OK("--net", "none", name, "--version"), 0, image.HarnessVersion(name))
 	}
+	has(t, b.OK("--net", "none", "gemini", "--help"), 0, "Usage: gemini ")
+	has(t, b.OK("--net", "none", "opencode", "--help"), 0, "opencode run ")
 	has(t, b.OK("--net", "none", "--", "sh", "-c", `pi --version; hello; cat /opt/setup-ran; sha256sum /etc/aisb/setup; stat -c 'mode %a' /usr/local/bin/raised; `+
-		`echo left: $(ls -d ~/left /project/left /run/left /tmp/left 2>/dev/null); grep -c '^deb hello ' /etc/aisb/manifest.txt; grep -E '^npm (@openai/codex|@anthropic-ai/claude-code|node-gyp) ' /etc/aisb/manifest.txt; grep -o 'pkg:npm/node-gyp@' /etc/aisb/sbom.cdx.json | head -n1`),
+		`echo left: $(ls -d ~/left /project/left /run/left /tmp/left 2>/dev/null); grep -c '^deb hello ' /etc/aisb/manifest.txt; `+
+		`grep -E '^npm (@openai/codex|@anthropic-ai/claude-code|@google/gemini-cli|opencode-.*|node-gyp) ' /etc/aisb/manifest.txt; grep -o 'pkg:npm/node-gyp@' /etc/aisb/sbom.cdx.json | head -n1`),
 		0, image.HarnessVersion("pi"), "Hello, world!", "uid 0 in /\n", image.SetupSHA256([]byte(setupText)), "mode 755\n", "left:\n1\n",
 		"npm @openai/codex "+image.HarnessVersion("codex")+"\n", "npm @anthropic-ai/claude-code "+image.HarnessVersion("claude")+"\n",
+		"npm @google/gemini-cli "+image.HarnessVersion("gemini")+"\n", "npm opencode-ai "+image.HarnessVersion("opencode")+"\n", "npm opencode-linux-x64-baseline "+image.HarnessVersion("opencode")+"\n",
 		"npm node-gyp ", "pkg:npm/node-gyp@") // which npm has within itself
 	version := regexp.MustCompile(`package      deb hello (\S+)\n`).FindStringSubmatch(b.OK("inspect", "--offline").Out)
 	if version == nil {

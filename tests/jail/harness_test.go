@@ -341,7 +341,7 @@ func TestRealHarnesses(t *testing.T) {
 		t.Fatal("npm can't be reached from here: this runs in the test host alone")
 	}
 	prefix := filepath.Join(os.Getenv("HOME"), "jail-harnesses") // the store keeps it
-	for _, name := range []string{"@anthropic-ai/claude-code@2.1.332", "@openai/codex@0.171.0", "@google/gemini-cli@0.61.0", "opencode-ai@1.18.33"} {
+	for _, name := range []string{"@anthropic-ai/claude-code@2.1.332", "@openai/codex@0.171.0", "@google/gemini-cli@0.61.0", "opencode-ai@1.18.18"} {
 		mark := filepath.Join(prefix, notPlain.ReplaceAllString(name, "-"))
 		if _, err := os.Stat(mark); err == nil {
 			continue

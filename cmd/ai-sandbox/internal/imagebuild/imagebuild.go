@@ -499,7 +499,8 @@ func (r Request) buildImage(ctx context.Context, b Builder, o Options, img *Imag
 		out = hidden
 	}
 	var at Step
-	todo.Labels, todo.Log, todo.Step = img.Labels, out, func(s Step) {
+	var npm image.NPMOutput
+	todo.Labels, todo.Log, todo.Step = img.Labels, io.MultiWriter(out, &npm), func(s Step) {
 		at = s
 		if o.Step != nil {
 			o.Step(img.Ref, s)
@@ -515,6 +516,9 @@ func (r Request) buildImage(ctx context.Context, b Builder, o Options, img *Imag
 	switch {
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("build %s: %w", img.Ref, context.Cause(ctx))
+	case err != nil && at.N > 0 && npm.Failure() != "":
+		return "", fmt.Errorf("build %s: step %d of %d, %s: %s, and nothing of it is kept; build again when that is mended (its output is in %s)",
+			img.Ref, at.N, at.Of, at.Text, npm.Failure(), logPath)
 	case err != nil && at.N > 0:
 		return "", fmt.Errorf("build %s: step %d of %d, %s: %w (its output is in %s)", img.Ref, at.N, at.Of, at.Text, err, logPath)
 	case err != nil:

@@ -558,6 +558,20 @@ func TestFailedBuild(t *testing.T) {
 	w.nothingLeft(t)
 }
 
+// What npm says of its failure is said in a sentence, and not how its step ended.
+func TestFailedPackage(t *testing.T) {
+	w := newWorld(t)
+	w.builder.onBuild = func(_ context.Context, b Build) error {
+		io.WriteString(b.Log, "npm error code E500\nnpm error 500 Internal Server Error - GET http://r.test/x.tgz\n")
+		return errors.New("exit status 1")
+	}
+	_, err := w.req.Ensure(t.Context(), w.builder, w.opt)
+	if err == nil || !strings.Contains(err.Error(), "step 1 of 2, a step: the npm registry answers 500 Internal Server Error for http://r.test/x.tgz, and nothing of it is kept; ") || strings.Contains(err.Error(), "exit status") {
+		t.Errorf("error: %v", err)
+	}
+	w.nothingLeft(t)
+}
+
 func (w *world) nothingLeft(t *testing.T) {
 	t.Helper()
 	if len(w.builder.names) != 0 {

@@ -153,11 +153,12 @@ func (c *Client) RunScript(ctx context.Context, id, script string) (out []byte, 
 		return nil, err
 	}
 	stdout, stderr := &bounded{limit: maxOutput}, &bounded{limit: keptErrors, last: true}
+	var npm image.NPMOutput
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		// Not in the specification, which podman keeps and shows.
 		in := strings.NewReader(strings.Join(append(c.config.Proxy, ""), "\n"))
-		ended <- c.Attach(ctx, container, false, backend.Streams{Stdin: in, Stdout: stdout, Stderr: stderr}, ready)
+		ended <- c.Attach(ctx, container, false, backend.Streams{Stdin: in, Stdout: stdout, Stderr: io.MultiWriter(stderr, &npm)}, ready)
 	}()
 	select {
 	case <-ready:
@@ -175,6 +176,8 @@ func (c *Client) RunScript(ctx context.Context, id, script string) (out []byte, 
 		return nil, err
 	}
 	switch {
+	case code != 0 && npm.Failure() != "":
+		return nil, errors.New(npm.Failure())
 	case code != 0:
 		return nil, fmt.Errorf("it ended with %d: %s", code, lastLines(stderr.buf.String()))
 	case stdout.over:
