@@ -41,7 +41,7 @@ type npmSite struct {
 
 	mu       sync.Mutex
 	packages map[string][]npmPackage // by name, the newest last
-	part     string                  // of the paths at which something changes
+	at       string                  // a path at which, and below which, something changes
 	change   func(*answer)
 }
 
@@ -75,7 +75,7 @@ func (s *npmSite) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.answer(strings.TrimPrefix(r.URL.Path, "/"))
-	if s.change != nil && strings.Contains(r.URL.Path, s.part) {
+	if s.change != nil && (r.URL.Path == s.at || strings.HasPrefix(r.URL.Path, s.at+"/")) {
 		a.body = bytes.Clone(a.body)
 		s.change(&a)
 	}
@@ -213,11 +213,11 @@ func (s *npmSite) lock(root string) (pkg, lock string) {
 		encode(map[string]any{"name": "aisb-harness", "lockfileVersion": 3, "requires": true, "packages": list})
 }
 
-// spoil changes what it answers at the paths with a part, until mend.
-func (s *npmSite) spoil(part string, change func(*answer)) {
+// spoil changes what it answers at a path and below, until mend.
+func (s *npmSite) spoil(at string, change func(*answer)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.part, s.change = part, change
+	s.at, s.change = at, change
 }
 
 func (s *npmSite) mend() { s.spoil("", nil) }
@@ -380,7 +380,7 @@ func TestBadPackages(t *testing.T) {
 	p := newNPMBox(t)
 	p.publishPi(oldHarness)
 	p.found("pi")
-	tarball := func(name string) string { return "/" + name + "/-/" }
+	tarball := func(name string) string { return "/" + name + "/-" }
 	evil := packNPM(t, map[string]any{"name": "left", "version": oldHarness}, map[string]string{"index.js": "module.exports = 'evil'\n"})
 	other := func(name string) string {
 		return "what the npm registry has as " + name + "@" + oldHarness + " is not the package that the lock file has the hash of"
@@ -521,8 +521,8 @@ func TestHarnessIsUpdated(t *testing.T) {
 		change   func(*answer)
 		want     string
 	}{
-		{"another byte", "/" + module + "/-/" + newer, anotherByte, "pi with its packages: what the npm registry has as " + module + "@" + newer + " is not the package"},
-		{"500", "/left/-/" + newer, fails, "pi with its packages: the npm registry answers 500"},
+		{"another byte", "/" + module + "/-/" + newer + ".tgz", anotherByte, "pi with its packages: what the npm registry has as " + module + "@" + newer + " is not the package"},
+		{"500", "/left/-/" + newer + ".tgz", fails, "pi with its packages: the npm registry answers 500"},
 		{"500 for the list", "/" + module, fails, "ask for the newest pi: the npm registry answers 500 Internal Server Error for " + p.npm.URL + "/"},
 	} {
 		p.npm.spoil(c.at, c.change)

@@ -499,7 +499,7 @@ func (r Request) buildImage(ctx context.Context, b Builder, o Options, img *Imag
 		out = hidden
 	}
 	var at Step
-	var npm image.NPMOutput
+	npm := image.NPMOutput{Files: img.Files}
 	todo.Labels, todo.Log, todo.Step = img.Labels, io.MultiWriter(out, &npm), func(s Step) {
 		at = s
 		if o.Step != nil {
