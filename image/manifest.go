@@ -54,6 +54,32 @@ func ParseManifest(text []byte) ([]Package, error) {
 	return out, nil
 }
 
+// DpkgPath is where Debian's package manager has what is installed.
+const DpkgPath = "/var/lib/dpkg/status"
+
+// ParseDpkg reads such a file, for an image that has no manifest (dpkg(1), deb-control(5)).
+func ParseDpkg(text []byte) ([]Package, error) {
+	var out []Package
+	for stanza := range strings.SplitSeq(string(text), "\n\n") {
+		fields := map[string]string{}
+		for line := range strings.Lines(stanza) {
+			// What begins with a space goes on with the field before, and none of ours does.
+			if name, value, ok := strings.Cut(line, ":"); ok && !strings.HasPrefix(line, " ") {
+				fields[name] = strings.TrimSpace(value)
+			}
+		}
+		if fields["Package"] == "" || !strings.HasSuffix(fields["Status"], " installed") {
+			continue
+		}
+		if len(out) == maxManifest {
+			return nil, fmt.Errorf("it has more than %d packages", maxManifest)
+		}
+		out = append(out, Package{Kind: "deb", Name: fields["Package"], Version: fields["Version"], Arch: fields["Architecture"]})
+	}
+	slices.SortFunc(out, func(a, b Package) int { return strings.Compare(a.Name+" "+a.Arch, b.Name+" "+b.Arch) })
+	return out, nil
+}
+
 // systemForm is os-release(5)'s line with the operating system's name.
 var systemForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^ID=(?:"([a-z0-9._-]+)"|([a-z0-9._-]+))$`) })
 

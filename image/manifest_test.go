@@ -3,6 +3,7 @@ package image
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -143,5 +144,18 @@ func TestSystemID(t *testing.T) {
 		if got := SystemID([]byte(text)); got != want {
 			t.Errorf("%q: %s", text, got)
 		}
+	}
+}
+
+func TestParseDpkg(t *testing.T) {
+	text := "Package: b\nStatus: install ok installed\nArchitecture: all\nVersion: 1:2-3\nDescription: x\n Version: 9\n\n" +
+		"Package: gone\nStatus: deinstall ok config-files\nArchitecture: all\nVersion: 1\n\n" +
+		"Package: a\nStatus: install ok installed\nVersion: 2\nArchitecture: amd64\n\n\n"
+	want := []Package{{Kind: "deb", Name: "a", Version: "2", Arch: "amd64"}, {Kind: "deb", Name: "b", Version: "1:2-3", Arch: "all"}}
+	if got, err := ParseDpkg([]byte(text)); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := ParseDpkg([]byte(strings.Repeat("Package: a\nStatus: install ok installed\n\n", maxManifest+1))); err == nil {
+		t.Error("any number is read")
 	}
 }

@@ -215,4 +215,5 @@ func TestAirGapSession(t *testing.T) {
 		t.Errorf("the base is %s, and not %s", out, name)
 	}
 	has(t, b.Run("inspect", "--offline"), 0, "id           "+words[1]+"\n", "id           "+words[3]+"\n", "label        aisb.base-digest="+words[5]+"\n")
+	has(t, b.Run("inspect", "--offline", name), 0, "  digest     "+words[5]+"\n", "package      deb base-files ", "package      deb apt ")
 }

@@ -191,6 +191,14 @@ func (l inspector) found(ctx context.Context, f imagebuild.Found) (cli.Inspected
 		i.Base = l.base(ctx, ref, f.Labels[image.LabelBaseDigest])
 	} else if ref, digest, ok := l.isBase(f); ok {
 		i.Base = l.base(ctx, ref, digest)
+		text, err := l.client.ReadImageFile(ctx, f.ID, image.DpkgPath)
+		if err == nil {
+			i.Packages, err = image.ParseDpkg(text)
+		}
+		if err != nil {
+			i.Problem = err.Error()
+		}
+		return i, nil
 	}
 	if f.Labels[image.LabelRecipe] == "" {
 		i.Problem = "ai-sandbox did not make it, so it has no manifest"
