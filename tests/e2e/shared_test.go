@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"ai-sandbox/tests/e2e/drive"
 
+	"ai-sandbox/gate"
 	"ai-sandbox/policy"
 )
 
@@ -71,7 +73,7 @@ curl -sS -o /dev/null -w '%%{http_code}\n' http://$own/
 		}
 	}
 	id := func(i int) string { return ids[fmt.Sprintf("s%d.%s", i, host)] }
-	if r := b.OK("deny", id(0), "."+host); !strings.Contains(r.Out, "connections cut: 1\n") {
+	if r := b.OK("deny", id(0), "--all"); !strings.Contains(r.Out, "connections cut: 1\n") {
 		t.Errorf("%s", r)
 	}
 	// Its port goes with it, and nobody else's.
@@ -184,9 +186,87 @@ func TestSharedGateIsReadBack(t *testing.T) {
 	drive.Output(t, "podman", "rm", "-f", container)
 	drive.Output(t, "podman", "run", "-d", "--name", container, "--label", "aisb.kind=gate", "--userns", "keep-id:uid=1000,gid=1000", "--user", "1000:1000",
 		"--network", "host", "--entrypoint", "/usr/libexec/aisb-entrypoint", "-v", conf+":/etc/aisb/gate", "-v", log+":/var/log/aisb", image, "gate", "--detached", "/etc/aisb/gate/peek.conf", "/etc/aisb/gate/front.conf")
-	up := regexp.MustCompile(`(?m)^` + name + ` +up `)
-	drive.Eventually(t, drive.RunTime, "the gate answers", func() bool { return up.MatchString(b.OK("gate", "ls").Out) })
-	if r := b.Run("--ephemeral-home", "--gate", name, "--", "true"); r.Code != 125 || !strings.Contains(r.Err, "use gate "+name+": the container is not as asked for: ") {
+	drive.Eventually(t, drive.RunTime, "a session is refused for what the container is", func() bool {
+		r := b.Run("--ephemeral-home", "--gate", name, "--", "true")
+		if r.Code != 125 {
+			t.Errorf("%s", r)
+		}
+		return strings.Contains(r.Err, "use gate "+name+": the container is not as asked for: ")
+	})
+}
+
+// Another list for a gate counts for each session that shares it and for the gate itself,
+// confirmed by the hash that each answers with, and cuts what it does not let through.
+func TestGateReload(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	name, host := b.Token, b.Host("ok.test")
+	keep, gone, later := "keep."+host, "gone."+host, "later."+host
+	b.OK("gate", "up", name, "--allow", keep, "--allow", gone)
+	t.Cleanup(func() { b.Run("gate", "down", name) })
+	const sessions = 2
+	var all []*drive.Live
+	for i := range sessions {
+		script := fmt.Sprintf("cd /tmp\nfor h in %[2]s %[3]s; do (openssl s_client -proxy ${https_proxy#http://} -connect $h:443 -servername $h -brief < <(sleep 100) >o-$h 2>&1; touch end-$h) &\n"+
+			"for i in $(seq 400); do grep -q ESTABLISHED o-$h && break; sleep 0.02; done; grep -q ESTABLISHED o-$h || exit 3; done\n"+
+			"cd - >/dev/null; echo up >up-%[1]d; until [ -e go ]; do sleep 0.05; done\n"+
+			"for i in $(seq 100); do [ -e /tmp/end-%[3]s ] && break; sleep 0.05; done; [ -e /tmp/end-%[3]s ] && echo CUT; [ -e /tmp/end-%[2]s ] || echo KEPT\n"+
+			"for h in %[2]s %[3]s %[4]s; do curl -sS -o /dev/null -w '%%{http_code}\n' http://$h/; done", i, keep, gone, later)
+		all = append(all, b.Start(t, "--ephemeral-home", "--gate", name, "--", "bash", "-c", script))
+	}
+	var ids []string
+	for i := range sessions {
+		b.File(t, fmt.Sprintf("up-%d", i))
+	}
+	for _, s := range b.Sessions(t) {
+		ids = append(ids, s.ID)
+	}
+	b.OK("allow", ids[0], "own."+host) // which the next list has not
+	r := b.OK("gate", "reload", name, "--allow", keep, "--allow", later, "--json")
+	var got struct {
+		Hash           string
+		Added, Removed []string
+		Sessions       []string
+		Cut            int
+	}
+	if err := json.Unmarshal([]byte(r.Out), &got); err != nil || fmt.Sprint(got.Added, got.Removed) != fmt.Sprint([]string{later}, []string{gone}) || len(got.Sessions) != sessions || got.Cut != sessions {
+		t.Errorf("%v: %s", err, r)
+	}
+	for _, id := range ids {
+		if r := b.OK("policy", "show", id); !strings.Contains(r.Err, got.Hash) || got.Hash == "" || strings.Contains(r.Out, "own.") {
+			t.Errorf("session %s does not confirm it: %s", id, r)
+		}
+	}
+	if r := b.OK("gate", "reload", name); !strings.Contains(r.Out, "the list is as it was\n") || !strings.Contains(r.Out, "it has answered with "+got.Hash) {
+		t.Errorf("without flags it is not the same: %s", r)
+	}
+	if err := os.WriteFile(filepath.Join(b.Dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, l := range all {
+		if r := l.Wait(drive.RunTime); r.Code != 0 || r.Out != "CUT\nKEPT\n200\n403\n200\n" {
+			t.Errorf("session %d: %s", i, r)
+		}
+	}
+	// Who comes later has the list, and the gate's log the lines of all.
+	if r := b.OK("--ephemeral-home", "--gate", name, "--", "sh", "-c", "for h in "+gone+" "+later+"; do curl -sS -o /dev/null -w '%{http_code} ' http://$h/; done"); r.Out != "403 200 " {
+		t.Errorf("%s", r)
+	}
+	seen := map[string]int{}
+	for line := range strings.Lines(b.OK("gate", "logs", name, "--denied", "--json").Out) {
+		var e gate.Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil || e.Gate != name || e.Host != gone {
+			t.Errorf("%v: %s", err, line)
+		}
+		seen[e.Session]++
+	}
+	if len(seen) != sessions+1 || seen[ids[0]] != 1 {
+		t.Errorf("the gate's log: %v", seen)
+	}
+	if r := b.OK("gate", "logs", name, "--session", ids[0]); strings.Count(r.Out, ids[0]) != strings.Count(r.Out, "\n") || strings.Count(r.Out, "\n") < 3 {
+		t.Errorf("of one session: %s", r)
+	}
+	if r := b.Run("gate", "reload", "none-"+name); r.Code != 1 || !strings.Contains(r.Err, "no such gate") {
 		t.Errorf("%s", r)
 	}
 }

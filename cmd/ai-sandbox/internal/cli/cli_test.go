@@ -22,6 +22,8 @@ import (
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
 	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
+	"ai-sandbox/cmd/ai-sandbox/internal/session"
+	"ai-sandbox/gate"
 	"ai-sandbox/image"
 	"ai-sandbox/policy"
 )
@@ -118,7 +120,7 @@ func newStage(t testing.TB) *stage {
 			return nil
 		},
 		GateUp: func(_ context.Context, _ BuildRequest, g GateRequest) error {
-			s.called = append(s.called, fmt.Sprint("up ", g.Name, g.Net.Allow, g.Net.AllowPrivate, g.TTL))
+			s.called = append(s.called, fmt.Sprint("up ", g.Name, g.Net.Allow, g.Net.AllowPrivate, g.TTL, g.Given))
 			return nil
 		},
 		GateDown: func(_ context.Context, _ Machine, name string) error {
@@ -128,6 +130,22 @@ func newStage(t testing.TB) *stage {
 		GateList: func(context.Context, Machine) ([]GateState, error) {
 			s.called = append(s.called, "ls")
 			return []GateState{{Name: "work", State: "up", Port: 20001, Allow: []string{"a.example.com"}, AllowPrivate: []string{"b.test:81"}}}, nil
+		},
+		GateGiven: func(_ Machine, name string) ([][2]string, error) {
+			return [][2]string{{"allow", "given.example.com"}, {"allow_private", "127.0.0.1:1"}}, nil
+		},
+		GateReload: func(_ context.Context, _ Machine, g GateRequest) (session.Reloaded, error) {
+			s.called = append(s.called, fmt.Sprint("reload ", g.Name, g.Net.Allow, g.Net.AllowPrivate, g.Given))
+			return session.Reloaded{Hash: "0a", Added: []string{"b.example.com"}, Removed: []string{"a.example.com"}, Sessions: []string{"00000000000a"}, Cut: 2}, nil
+		},
+		NamedLog: func(_ context.Context, _ Machine, name string, follow bool, f func(gate.Event) error) error {
+			s.called = append(s.called, fmt.Sprint("named log ", name, follow))
+			for _, e := range []gate.Event{{Session: "00000000000a", Host: "a.test", Verdict: gate.VerdictRefused, Rule: "name"}, {Session: "00000000000b", Host: "b.test", Verdict: gate.VerdictAllowed}} {
+				if err := f(e); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 		GateNames: func(Machine) ([]string, error) { return []string{"work", "wide"}, nil },
 		Doctor: func(context.Context, Machine, ImageRequest) []host.Verdict {
@@ -531,7 +549,11 @@ func TestVerbs(t *testing.T) {
 		{[]string{"clean", "--volumes", "--dry-run"}, "clean false true*"},
 		{[]string{"clean", "--all", "--yes", "--volumes=aisb-home-a*"}, "clean true falseaisb-home-a*"},
 		{[]string{"clean", "--images", "--dry-run"}, "clean false true,clean images true"},
-		{[]string{"gate", "up", "work", "--allow", "b.example.com", "--allow", "a.example.com", "--allow-private", "127.0.0.1:1"}, "up work[a.example.com b.example.com] [127.0.0.1:1]"},
+		{[]string{"gate", "up", "work", "--allow", "b.example.com", "--allow", "a.example.com", "--allow-private", "127.0.0.1:1"}, "up work[a.example.com b.example.com] [127.0.0.1:1]8h0m0s[[allow b.example.com] [allow a.example.com] [allow_private 127.0.0.1:1]]"},
+		{[]string{"gate", "up", "work", "--ttl", "none"}, "up work[] []0s[]"},
+		{[]string{"gate", "reload", "work"}, "reload work[given.example.com] [127.0.0.1:1][[allow given.example.com] [allow_private 127.0.0.1:1]]"},
+		{[]string{"gate", "reload", "work", "--allow", "b.example.com"}, "reload work[b.example.com] [][[allow b.example.com]]"},
+		{[]string{"gate", "logs", "work", "--follow", "--json"}, "named log worktrue"},
 		{[]string{"gate", "down", "work"}, "down work"},
 		{[]string{"gate", "ls"}, "ls"},
 		{[]string{"image", "save", "a.tar"}, "save " + filepath.Join(s.project, "a.tar")},

@@ -226,6 +226,8 @@ func (a *app) flagValues(v *verb, flag string) []candidate {
 		return a.profiles()
 	case flag == "gate":
 		return a.gates()
+	case flag == "session":
+		return a.sessionWords("log", "SESSION")
 	case !ok || v != nil && slices.ContainsFunc(v.flags, func(f ownFlag) bool { return f.name == flag }):
 		return nil
 	case o.Kind == config.Bool:

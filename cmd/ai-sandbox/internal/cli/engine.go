@@ -54,7 +54,15 @@ type Engine struct {
 	GateDown func(ctx context.Context, m Machine, name string) error
 	// GateNames are those that have a record. It contacts nothing.
 	GateNames func(m Machine) ([]string, error)
-	GateList  func(ctx context.Context, m Machine) ([]GateState, error)
+	// GateGiven are the lists of a named gate as far as flags gave them: pairs of a
+	// setting and its value.
+	GateGiven func(m Machine, name string) ([][2]string, error)
+	// GateReload gives a named gate and all that share it another list.
+	GateReload func(ctx context.Context, m Machine, g GateRequest) (session.Reloaded, error)
+	// NamedLog gives each event of a named gate's sessions to f. With follow it waits for
+	// more until the gate has ended.
+	NamedLog func(ctx context.Context, m Machine, name string, follow bool, f func(gate.Event) error) error
+	GateList func(ctx context.Context, m Machine) ([]GateState, error)
 	// Detach starts this program again as the supervisor of a sandbox, and gives
 	// deliver the handle that it tells; without that the sandbox ends. It returns
 	// the supervisor's exit code if it ends without a handle.
@@ -112,6 +120,8 @@ type GateRequest struct {
 	// TTL is for how long it may be without a session before it ends itself; 0 is for
 	// ever.
 	TTL time.Duration
+	// Given are the lists as far as flags gave them: pairs of a setting and its value.
+	Given [][2]string
 }
 
 // A GateState is a named gate in a list.

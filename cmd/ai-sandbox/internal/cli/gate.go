@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
+	"ai-sandbox/cmd/ai-sandbox/internal/session"
+	"ai-sandbox/gate"
 	"ai-sandbox/policy"
 )
 
 var gateVerb = &verb{
 	name:     "gate",
-	about:    "Start, end and list gates that stay, for runs with --gate NAME.",
+	about:    "Gates that stay, on podman, for runs with --gate NAME.",
 	examples: []string{"ai-sandbox gate up work --allow .example.com", "ai-sandbox --gate work pi"},
 	exit:     usualExit,
 	subs: []*verb{
@@ -37,18 +39,15 @@ var gateVerb = &verb{
 				if err != nil {
 					return err
 				}
-				net := policy.Net{
-					Mode: policy.NetGated, Engine: "squid", GateName: inv.Args[0],
-					Allow: policy.Normalise(allow), AllowPrivate: policy.Normalise(private),
-				}
-				if len(net.Allow)+len(net.AllowPrivate) == 0 {
+				g := gateRequest(inv, allow, private, flagLayer)
+				if g.TTL = ttl; len(g.Net.Allow)+len(g.Net.AllowPrivate) == 0 {
 					a.notef("the allowlist is empty, so the gate refuses every host; --allow HOST lets one through")
 				}
-				return a.engine.GateUp(a.ctx, BuildRequest{Machine: s.Machine, Image: s.image}, GateRequest{Name: inv.Args[0], Net: net, TTL: ttl})
+				return a.engine.GateUp(a.ctx, BuildRequest{Machine: s.Machine, Image: s.image}, g)
 			},
 		},
 		{
-			name: "down", args: "NAME", about: "End a gate.",
+			name: "down", args: "NAME", about: "End a gate, and the sessions that share it.",
 			examples: []string{"ai-sandbox gate down work"},
 			exit:     usualExit,
 			action: func(a *app, inv Invocation, flagLayer []config.Item) error {
@@ -82,6 +81,8 @@ var gateVerb = &verb{
 				return writeText(a.Out, gatesText(list))
 			},
 		},
+		gateLogsVerb,
+		gateReloadVerb,
 	},
 	action: func(_ *app, inv Invocation, _ []config.Item) error {
 		return fmt.Errorf("gate %v: no such verb", inv.Args) // checkArgs lets none through
@@ -104,6 +105,111 @@ func (inv Invocation) ttl() (time.Duration, error) {
 		return 0, &errUsage{text: "--ttl: " + err.Error(), verb: true}
 	}
 	return time.Duration(seconds) * time.Second, nil
+}
+
+// gateRequest is a gate with these lists. What flags gave of them is kept with it.
+func gateRequest(inv Invocation, allow, private []policy.Entry, flagLayer []config.Item) GateRequest {
+	g := GateRequest{Name: inv.Args[0], Net: policy.Net{
+		Mode: policy.NetGated, Engine: policy.EngineSquid, GateName: inv.Args[0],
+		Allow: policy.Normalise(allow), AllowPrivate: policy.Normalise(private),
+	}}
+	for _, it := range flagLayer {
+		if slices.Contains(gateKeys, it.Key) {
+			g.Given = append(g.Given, [2]string{it.Key, it.Value})
+		}
+	}
+	return g
+}
+
+// gateKeys are the settings that make a gate's lists.
+var gateKeys = []string{"allow", "allow_private"}
+
+var gateReloadVerb = &verb{
+	name: "reload", args: "NAME", about: "Give a gate, and all that share it, the list as it is configured now.",
+	use:      config.UseGate,
+	flags:    []ownFlag{{name: "json", usage: "print JSON; docs/networking.md says what is in it"}},
+	examples: []string{"ai-sandbox gate reload work", "ai-sandbox gate reload work --allow .example.com --allow api.example.org"},
+	exit:     [][2]string{{"0", "done, and the gate and each session's part of it have answered with the hash of the list"}, {"1", "ai-sandbox failed"}, {"2", "the command line makes no sense"}},
+	action: func(a *app, inv Invocation, flagLayer []config.Item) error {
+		m, err := a.machine()
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(flagLayer, func(it config.Item) bool { return slices.Contains(gateKeys, it.Key) }) {
+			given, err := a.engine.GateGiven(m, inv.Args[0])
+			if err != nil {
+				return err
+			}
+			for _, g := range given {
+				flagLayer = append(flagLayer, config.Item{Key: g[0], Value: g[1], Origin: "--" + strings.ReplaceAll(g[0], "_", "-")})
+			}
+		}
+		s, err := a.prepare(flagLayer, forVerb)
+		if err != nil {
+			return err
+		}
+		allow, private, err := s.lists()
+		if err != nil {
+			return err
+		}
+		r, err := a.engine.GateReload(a.ctx, s.Machine, gateRequest(inv, allow, private, flagLayer))
+		if err != nil {
+			return err
+		}
+		if slices.Contains(inv.Own, "json") {
+			return printJSON(a.Out, struct {
+				Version int `json:"version"`
+				session.Reloaded
+			}{1, r})
+		}
+		return writeText(a.Out, reloadText(inv.Args[0], r))
+	},
+}
+
+func reloadText(name string, r session.Reloaded) string {
+	var b strings.Builder
+	for _, l := range []struct {
+		sign string
+		list []string
+	}{{"+", r.Added}, {"-", r.Removed}} {
+		for _, e := range l.list {
+			fmt.Fprintf(&b, "%s %s\n", l.sign, policy.Printable(e))
+		}
+	}
+	if len(r.Added)+len(r.Removed) == 0 {
+		b.WriteString("the list is as it was\n")
+	}
+	fmt.Fprintf(&b, "gate %s goes by it (it has answered with %s)\n", policy.Printable(name), r.Hash)
+	if len(r.Sessions) > 0 {
+		fmt.Fprintf(&b, "and so do the sessions that share it: %s; connections cut: %d\n", policy.Printable(strings.Join(r.Sessions, " ")), r.Cut)
+	}
+	return b.String()
+}
+
+var gateLogsVerb = &verb{
+	name: "logs", args: "NAME", about: "Show what a gate has decided, for all the sessions that shared it.",
+	flags: []ownFlag{
+		{name: "session", arg: "ID", usage: "only for that one"},
+		{name: "denied", usage: "only what was refused: by the gate, or by the kernel beside it"},
+		{name: "follow", usage: "go on until the gate has ended"},
+		{name: "json", usage: "print the JSON lines; docs/networking.md says what is in them"},
+	},
+	examples: []string{"ai-sandbox gate logs work --denied", "ai-sandbox gate logs work --follow --json"},
+	exit:     usualExit,
+	action: func(a *app, inv Invocation, _ []config.Item) error {
+		m, err := a.machine()
+		if err != nil {
+			return err
+		}
+		line := a.eventLines(inv, func(e gate.Event) string { return e.Session + "  " + eventText(e) })
+		id := inv.Values["session"]
+		return a.engine.NamedLog(a.ctx, m, inv.Args[0], slices.Contains(inv.Own, "follow"), func(e gate.Event) error {
+			if id != "" && e.Session != id {
+				return nil
+			}
+			return line(e)
+		})
+	},
 }
 
 // gatesText has a line for each gate.

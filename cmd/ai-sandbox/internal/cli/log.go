@@ -34,25 +34,30 @@ var logVerb = &verb{
 		if len(inv.Args) > 0 {
 			id = inv.Args[0]
 		}
-		denied, asJSON := slices.Contains(inv.Own, "denied"), slices.Contains(inv.Own, "json")
-		return a.engine.GateLog(a.ctx, m, id, slices.Contains(inv.Own, "follow"), func(e gate.Event) error {
-			if denied && e.Verdict != gate.VerdictRefused && e.Verdict != gate.VerdictBlocked {
-				return nil
-			}
-			line := eventText(e)
-			if asJSON {
-				b, err := json.Marshal(e)
-				if err != nil {
-					return fmt.Errorf("render the log: %w", err)
-				}
-				line = string(b)
-			}
-			if _, err := fmt.Fprintln(a.Out, policy.Printable(line)); err != nil {
-				return fmt.Errorf("write to standard output: %w", err)
-			}
-			return nil
-		})
+		return a.engine.GateLog(a.ctx, m, id, slices.Contains(inv.Own, "follow"), a.eventLines(inv, eventText))
 	},
+}
+
+// eventLines prints events as a verb's flags denied and json say.
+func (a *app) eventLines(inv Invocation, text func(gate.Event) string) func(gate.Event) error {
+	denied, asJSON := slices.Contains(inv.Own, "denied"), slices.Contains(inv.Own, "json")
+	return func(e gate.Event) error {
+		if denied && e.Verdict != gate.VerdictRefused && e.Verdict != gate.VerdictBlocked {
+			return nil
+		}
+		line := text(e)
+		if asJSON {
+			b, err := json.Marshal(e)
+			if err != nil {
+				return fmt.Errorf("render the log: %w", err)
+			}
+			line = string(b)
+		}
+		if _, err := fmt.Fprintln(a.Out, policy.Printable(line)); err != nil {
+			return fmt.Errorf("write to standard output: %w", err)
+		}
+		return nil
+	}
 }
 
 // eventText is an event for people, on one line.

@@ -97,9 +97,11 @@ func TestCandidates(t *testing.T) {
 	}{
 		{"|bui", "build", false},
 		{"|pi", "pi", false},
-		{"|gate|", "up down ls", false},
+		{"|gate|", "up down ls logs reload", false},
 		{"|gate|down|", "work wide", false},
 		{"|gate|up|", "", false},
+		{"|gate|reload|w", "work wide", false},
+		{"|gate|logs|work|--session|", "00000000000a 00000000000b 00000000000c 00000000000d 00000000000e", false},
 		{"|--net|", strings.Join(net.Values, " "), false},
 		{"|--net=u", "--net=unix", false},
 		{"|--net|none|--fs|r", "rw ro", false},

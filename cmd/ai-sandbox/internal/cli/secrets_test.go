@@ -83,6 +83,12 @@ func TestVerbsHideSecrets(t *testing.T) {
 		return nil
 	}
 	s.engine.GateList = func(context.Context, Machine) ([]GateState, error) { return []GateState{{Name: at, Allow: said}}, nil }
+	s.engine.GateReload = func(_ context.Context, m Machine, _ GateRequest) (session.Reloaded, error) {
+		return session.Reloaded{Hash: at, Added: said, Sessions: said}, nil
+	}
+	s.engine.NamedLog = func(_ context.Context, _ Machine, _ string, _ bool, f func(gate.Event) error) error {
+		return f(gate.Event{Host: canary + ".example.com", Rule: at})
+	}
 	s.engine.GateNames = func(Machine) ([]string, error) { return said, nil }
 	s.engine.GateDown = func(_ context.Context, m Machine, _ string) error { fmt.Fprintln(m.Err, at); return nil }
 	s.engine.Detach = func(_ context.Context, _ []string, deliver func(session.Handle) error) (int, error) {
@@ -131,7 +137,7 @@ func TestVerbsHideSecrets(t *testing.T) {
 		"allow": {"allow x a.example.com"}, "deny": {"deny x a.example.com"}, "log": {"log", "log --json x"}, "policy show": {"policy show x", "policy show --json x"},
 		"build": {"build"}, "clean": {"clean"}, "config": {"config --node-mirror https://u:" + canary + "@h", "config --json --node-mirror https://u:" + canary + "@h"},
 		"doctor": {"doctor"}, "down": {"down x"}, "exec": {"exec x -- true"}, "explain": {"explain " + at, "explain " + canary + ".example.com"},
-		"gate up": {"gate up x"}, "gate down": {"gate down x"}, "gate ls": {"gate ls", "gate ls --json"}, "image save": {"image save x"}, "image load": {"image load x"}, "images": {"images", "images --json"}, "inspect": {"inspect", "inspect --json"},
+		"gate up": {"gate up x"}, "gate down": {"gate down x"}, "gate ls": {"gate ls", "gate ls --json"}, "gate logs": {"gate logs x", "gate logs --json x"}, "gate reload": {"gate reload x", "gate reload --json x"}, "image save": {"image save x"}, "image load": {"image load x"}, "images": {"images", "images --json"}, "inspect": {"inspect", "inspect --json"},
 		"logs": {"logs x", "logs --json x"}, "ls": {"ls", "ls --json"}, "policy diff": {"policy diff 0 1", "policy diff --json 0 1"},
 		"rm": {"rm x"}, "stop": {"stop x"}, "trust": {"trust", "trust --yes"}, "up": {"up", "up --json"},
 		"update": {"update", "update --json", "update --check"}, "wait": {"wait --ready --json x", "wait --exit x", "wait --exit --json x"},

@@ -36,11 +36,19 @@ var allowVerb = &verb{
 }
 
 var denyVerb = &verb{
-	name: "deny", args: "SESSION HOST...",
+	name: "deny", args: "SESSION [HOST...]",
 	about:    "Let a session that runs reach HOST no more, and cut what it has open there.",
-	examples: []string{"ai-sandbox deny 0123456789ab api.example.com"},
+	flags:    []ownFlag{{name: "all", usage: "instead of HOST: let it reach nothing, and cut all that it has open; it runs on"}},
+	examples: []string{"ai-sandbox deny 0123456789ab api.example.com", "ai-sandbox deny 0123456789ab --all"},
 	exit:     steerExit,
 	action: func(a *app, inv Invocation, _ []config.Item) error {
+		all := slices.Contains(inv.Own, "all")
+		if all == (len(inv.Args) > 1) {
+			return &errUsage{text: "deny takes hosts, or --all for every one; write: ai-sandbox deny SESSION HOST, or: ai-sandbox deny SESSION --all", verb: true}
+		}
+		if all {
+			return a.steer(inv.Args[0], session.Steering{Lists: &session.Lists{Allow: []policy.Entry{}, AllowPrivate: []policy.Entry{}}})
+		}
 		list, err := hostArgs(inv)
 		if err != nil {
 			return err
@@ -71,7 +79,7 @@ func (a *app) steer(id string, want session.Steering) error {
 		allow = []string{"nothing"}
 	}
 	text := fmt.Sprintf("session %s may reach: %s (confirmed by its gate: %s)\n", id, strings.Join(allow, " "), f.Hash)
-	if len(want.Deny) > 0 {
+	if len(want.Deny) > 0 || want.Lists != nil {
 		text += fmt.Sprintf("connections cut: %d\n", f.Cut)
 	}
 	if _, err := io.WriteString(a.Out, text); err != nil {

@@ -5,10 +5,13 @@ package engine
 import (
 	"context"
 	"fmt"
+	"os/signal"
+	"syscall"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/cli"
 	"ai-sandbox/cmd/ai-sandbox/internal/session"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
+	"ai-sandbox/gate"
 	"ai-sandbox/policy"
 )
 
@@ -33,13 +36,43 @@ func (e *engine) gateUp(ctx context.Context, r cli.BuildRequest, g cli.GateReque
 		if err != nil {
 			return err
 		}
-		rec, err := m.GateUp(ctx, c, session.GateRequest{Name: g.Name, Image: plan.Gate.ID, Net: g.Net, TTL: g.TTL})
+		rec, err := m.GateUp(ctx, c, session.GateRequest{Name: g.Name, Image: plan.Gate.ID, Net: g.Net, TTL: g.TTL, Given: g.Given})
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(r.Out, "%s 127.0.0.1:%d\n", rec.ID, rec.GatePort)
 		return nil
 	})
+}
+
+func gateGiven(mc cli.Machine, name string) ([][2]string, error) {
+	m, err := manager(mc)
+	if err != nil {
+		return nil, err
+	}
+	return m.GateGiven(name)
+}
+
+func gateReload(ctx context.Context, mc cli.Machine, g cli.GateRequest) (session.Reloaded, error) {
+	m, err := manager(mc)
+	if err != nil {
+		return session.Reloaded{}, err
+	}
+	return m.GateReload(ctx, session.GateRequest{Name: g.Name, Net: g.Net, Given: g.Given})
+}
+
+func namedLog(ctx context.Context, mc cli.Machine, name string, follow bool, f func(gate.Event) error) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	m, err := manager(mc)
+	if err != nil {
+		return err
+	}
+	bad, err := m.NamedLog(ctx, name, follow, f)
+	if bad > 0 {
+		m.Say("%d lines of the log of gate %s make no sense and are not shown", bad, name)
+	}
+	return err
 }
 
 func (e *engine) gateDown(ctx context.Context, mc cli.Machine, name string) error {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,6 +47,7 @@ type gateLog struct {
 	mu      sync.Mutex
 	rules   gate.Rules
 	f       *os.File
+	all     *os.File     // the named gate's, with the lines of all its sessions; or nil
 	left    map[bool]int // by whether it was refused
 	err     error        // the first of a write
 	refused gate.Tally
@@ -67,10 +69,30 @@ func (r *run) newGateLog() (*gateLog, error) {
 	}
 	var err error
 	l.f, err = os.OpenFile(filepath.Join(dir, GateLogFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	if err == nil && n.GateName != "" {
+		l.all, err = openGateLog(r.m.gateLogPath(n.GateName))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("make the gate's log: %w", err)
 	}
 	return l, nil
+}
+
+// gateLogPath is where the lines of all sessions of a named gate are.
+func (m *Manager) gateLogPath(name string) string {
+	return filepath.Join(m.StateDir, "gates", name, GateLogFile)
+}
+
+// openGateLog opens it to add lines, each in one call. One of maxGateLog bytes is put
+// aside first, and the one that was put aside before is then gone; who has it open still
+// writes there.
+func openGateLog(path string) (*os.File, error) {
+	if info, err := os.Lstat(path); err == nil && info.Size() > maxGateLog {
+		if err := os.Rename(path, path+".1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 }
 
 // setRules tells by which rules decisions are made from now on.
@@ -131,6 +153,10 @@ func (l *gateLog) write(e gate.Event) {
 		}
 		l.left[no] -= len(line)
 		_, err = l.f.Write(line)
+		if l.all != nil {
+			_, aerr := l.all.Write(line)
+			err = errors.Join(err, aerr)
+		}
 	}
 	if err != nil && l.err == nil {
 		l.err = fmt.Errorf("write the gate's log: %w", err)
@@ -148,6 +174,9 @@ func (l *gateLog) report(rep *Report) error {
 	rep.Learned, rep.LearnedOdd = texts(entries), odd
 	rep.Blocked, rep.BlockedMore = l.blocked, l.more
 	rep.LogFull = l.left[false] == 0 || l.left[true] == 0
+	if l.all != nil {
+		l.err = errors.Join(l.err, l.all.Close())
+	}
 	return errors.Join(l.err, l.f.Close())
 }
 

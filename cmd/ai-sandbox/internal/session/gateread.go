@@ -58,10 +58,52 @@ func (m *Manager) GateLog(ctx context.Context, id string, follow bool, f func(ga
 	if !ok {
 		return 0, fmt.Errorf("session %s: %w; ai-sandbox log takes a session's id, or none for the last one", policy.Quote(id), ErrNoLog)
 	}
-	file, err := os.OpenFile(filepath.Join(dir, GateLogFile), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	bad, err = readLog(ctx, filepath.Join(dir, GateLogFile), func() bool { return follow && m.lives(id) }, f)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, fmt.Errorf("session %s: %w: it had no gate, or what was kept of it is removed", id, ErrNoLog)
 	}
+	return bad, err
+}
+
+// NamedLog gives every event of a named gate's sessions to f, and with follow waits for
+// more until the gate is no more or ctx has ended. It tells how many lines were none of
+// ours.
+func (m *Manager) NamedLog(ctx context.Context, name string, follow bool, f func(gate.Event) error) (bad int, err error) {
+	if err := CheckGateName(name); err != nil {
+		return 0, err
+	}
+	there := func() bool {
+		_, ok, err := m.Store.Gate(name)
+		return err == nil && ok
+	}
+	if !there() {
+		return 0, noGate(name)
+	}
+	path := m.gateLogPath(name)
+	if bad, err = readLog(ctx, path+".1", func() bool { return false }, f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return bad, err
+	}
+	for {
+		more, err := readLog(ctx, path, func() bool { return follow && there() }, f)
+		bad += more
+		if !errors.Is(err, fs.ErrNotExist) {
+			return bad, err
+		}
+		if !follow || !there() { // no session has used it
+			return bad, nil
+		}
+		select {
+		case <-time.After(followTick):
+		case <-ctx.Done():
+			return bad, nil
+		}
+	}
+}
+
+// readLog gives the events of a file to f, and goes on while more tells that there may be
+// some.
+func readLog(ctx context.Context, path string, more func() bool, f func(gate.Event) error) (bad int, err error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return 0, fmt.Errorf("read the gate's log: %w", err)
 	}
@@ -71,7 +113,7 @@ func (m *Manager) GateLog(ctx context.Context, id string, follow bool, f func(ga
 	skip := false
 	for {
 		// Asked before the end is seen: what is written after that is read.
-		ended := !follow || !m.lives(id)
+		ended := !more()
 		for {
 			line, err := r.ReadSlice('\n')
 			part = append(part, line...)

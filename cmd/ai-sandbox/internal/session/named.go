@@ -68,6 +68,8 @@ type GateRequest struct {
 	Net   policy.Net
 	// TTL is for how long it may be without a session; 0 is for ever.
 	TTL time.Duration
+	// Given are its lists as far as flags gave them: pairs of a setting and its value.
+	Given [][2]string
 }
 
 // GateUp starts a gate that stays until GateDown, or until no session has used it for
@@ -93,7 +95,7 @@ func (m *Manager) GateUp(ctx context.Context, be backend.Backend, r GateRequest)
 	}
 	dir := filepath.Join(m.StateDir, "gates", name)
 	rec := store.Record{ID: name, Kind: "gate", Runtime: be.Capabilities().Runtime, Containers: []string{"aisb-gate-" + name}, Dirs: []string{dir},
-		Allow: texts(n.Allow), AllowPrivate: texts(n.AllowPrivate), Nonce: nonce(), PolicyHash: PolicyHash(n), GateImage: r.Image, GateTTL: int64(r.TTL / time.Second)}
+		Allow: texts(n.Allow), AllowPrivate: texts(n.AllowPrivate), Nonce: nonce(), PolicyHash: PolicyHash(n), GateImage: r.Image, GateTTL: int64(r.TTL / time.Second), GateGiven: r.Given}
 	if err := m.Store.Owner(&rec); err != nil {
 		return rec, err
 	}
@@ -110,7 +112,7 @@ func (m *Manager) GateUp(ctx context.Context, be backend.Backend, r GateRequest)
 	in := place{conf: dir, log: dir, taken: func(uint16) bool { return false }}
 	rg, err := m.startGate(ctx, be, g, cfg, in, &u, nil)
 	if err == nil {
-		rec.GatePort, rec.GateLog = rg.port, rg.logDir
+		rec.GatePort, rec.GatePeek, rec.GateLog = rg.port, rg.cfg.PeekPort, rg.logDir
 		for _, d := range []string{gateConf(rec), rec.GateLog} {
 			err = errors.Join(err, os.Mkdir(filepath.Join(d, spec.GateSessions), 0o700))
 		}
@@ -162,6 +164,18 @@ func (m *Manager) Gates() ([]store.Record, error) {
 		}
 	}
 	return out, err
+}
+
+// GateGiven is what a named gate's lists were given by flags.
+func (m *Manager) GateGiven(name string) ([][2]string, error) {
+	if err := CheckGateName(name); err != nil {
+		return nil, err
+	}
+	rec, ok, err := m.Store.Gate(name)
+	if err == nil && !ok {
+		err = noGate(name)
+	}
+	return rec.GateGiven, err
 }
 
 // Sharing are the sessions that share a named gate, or are about to.

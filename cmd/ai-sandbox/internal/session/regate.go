@@ -43,27 +43,12 @@ func (g *runningGate) changeSquids(ctx context.Context, c gate.Config) (cut int,
 	if len(c.Classes) > gate.MaxClasses {
 		return 0, fmt.Errorf("the list of a squid that runs can be changed up to %d entries, and this one would have %d: start the session anew, or use --gate-engine builtin", gate.MaxClasses, len(c.Classes))
 	}
-	files, err := gate.Files(c)
-	if err != nil {
-		return 0, fmt.Errorf("write the gate's configuration: %w", err)
-	}
 	lost := func(err error) (int, error) {
 		g.drop()
 		return 0, errors.Join(errGateLost, err)
 	}
-	for name, content := range files {
-		if err := replace(filepath.Join(g.confDir, name), content); err != nil {
-			return lost(fmt.Errorf("write the gate's configuration: %w", err))
-		}
-	}
-	// As the entrypoint was told them (backend.Gate).
-	for i, port := range []uint16{c.PeekPort, c.FrontPort} {
-		if err := g.reload(i + 1); err != nil {
-			return lost(err)
-		}
-		if err := awaitHash(ctx, port, c, g.ended); err != nil {
-			return lost(err)
-		}
+	if err := g.reconfigure(ctx, c); err != nil {
+		return lost(err)
 	}
 	var gone []int
 	listed := c.Listed()
@@ -76,6 +61,30 @@ func (g *runningGate) changeSquids(ctx context.Context, c gate.Config) (cut int,
 		return lost(err)
 	}
 	return cut, nil
+}
+
+// reconfigure makes both squids read another list, and waits until each answers with its
+// hash.
+func (g *runningGate) reconfigure(ctx context.Context, c gate.Config) error {
+	files, err := gate.Files(c)
+	if err != nil {
+		return fmt.Errorf("write the gate's configuration: %w", err)
+	}
+	for name, content := range files {
+		if err := replace(filepath.Join(g.confDir, name), content); err != nil {
+			return fmt.Errorf("write the gate's configuration: %w", err)
+		}
+	}
+	// As the entrypoint was told them (backend.Gate).
+	for i, port := range []uint16{c.PeekPort, c.FrontPort} {
+		if err := g.reload(i + 1); err != nil {
+			return err
+		}
+		if err := awaitHash(ctx, port, c, g.ended); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // replace writes a file under another name and renames it.

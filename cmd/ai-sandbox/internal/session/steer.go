@@ -39,13 +39,27 @@ type Steering struct {
 	Allow        []policy.Entry `json:"allow,omitempty"`
 	AllowPrivate []policy.Entry `json:"allow_private,omitempty"`
 	Deny         []policy.Entry `json:"deny,omitempty"`
+	// Lists take the place of both lists. Nothing else is asked for then.
+	Lists *Lists `json:"lists,omitempty"`
 }
 
-func (s Steering) empty() bool { return len(s.Allow)+len(s.AllowPrivate)+len(s.Deny) == 0 }
+// Lists are what a gate lets through.
+type Lists struct {
+	// Gate is the named gate whose lists these are, or "".
+	Gate         string         `json:"gate,omitempty"`
+	Allow        []policy.Entry `json:"allow"`
+	AllowPrivate []policy.Entry `json:"allow_private"`
+}
+
+func (s Steering) empty() bool {
+	return len(s.Allow)+len(s.AllowPrivate)+len(s.Deny) == 0 && s.Lists == nil
+}
 
 // A Change is a Steering that was carried out.
 type Change struct {
 	Time string `json:"time"` // RFC 3339
+	// Gate is the named gate that got another list, which the session has since then.
+	Gate string `json:"gate,omitempty"`
 	// The lists are entries as they are written.
 	Allow        []string `json:"allow,omitempty"`
 	AllowPrivate []string `json:"allow_private,omitempty"`
@@ -163,13 +177,17 @@ func (s *steerer) change(ctx context.Context, want Steering) (cut int, err error
 	case n.Learn:
 		return 0, errors.New("the session learns (--net learn), so every public host is let through")
 	}
+	before := slices.Concat(n.Allow, n.AllowPrivate)
 	if n, err = Steered(n, want); err != nil {
 		return 0, err
 	}
-	before := r.gate.config()
-	c := before
+	was := r.gate.config()
+	if want.Lists != nil && was.PolicyHash == PolicyHash(n) {
+		return 0, nil // squids that read their lists anew are deaf for a moment
+	}
+	c := was
 	c.Allow, c.AllowPrivate, c.PolicyHash = n.Allow, n.AllowPrivate, PolicyHash(n)
-	c.Classes = classesOf(before, c.Listed())
+	c.Classes = classesOf(was, c.Listed())
 	if cut, err = r.gate.change(ctx, c); err != nil {
 		return 0, err
 	}
@@ -177,6 +195,15 @@ func (s *steerer) change(ctx context.Context, want Steering) (cut int, err error
 	s.net = n
 	r.gateLog.setRules(gate.NewRules(n.Allow, n.AllowPrivate))
 	var words []string
+	changed := Change{Time: time.Now().UTC().Format(time.RFC3339), Cut: cut}
+	if l := want.Lists; l != nil {
+		if changed.Gate = l.Gate; l.Gate != "" {
+			words = append(words, "gate reload "+l.Gate)
+		}
+		want.Allow, want.AllowPrivate = without(n.Allow, before), without(n.AllowPrivate, before)
+		want.Deny = without(before, slices.Concat(n.Allow, n.AllowPrivate))
+	}
+	changed.Allow, changed.AllowPrivate, changed.Deny = texts(want.Allow), texts(want.AllowPrivate), texts(want.Deny)
 	for _, l := range []struct {
 		what string
 		list []policy.Entry
@@ -193,10 +220,13 @@ func (s *steerer) change(ctx context.Context, want Steering) (cut int, err error
 	if len(r.report.Changes) >= maxChanges {
 		r.report.Changes = r.report.Changes[1:]
 	}
-	r.report.Changes = append(r.report.Changes, Change{
-		Time: time.Now().UTC().Format(time.RFC3339), Allow: texts(want.Allow), AllowPrivate: texts(want.AllowPrivate), Deny: texts(want.Deny), Cut: cut,
-	})
+	r.report.Changes = append(r.report.Changes, changed)
 	return cut, nil
+}
+
+// without are the entries of a list that another one has not.
+func without(list, other []policy.Entry) []policy.Entry {
+	return slices.DeleteFunc(slices.Clone(list), func(e policy.Entry) bool { return slices.Contains(other, e) })
 }
 
 // maxChanges bounds what a report has of them: the last ones.
@@ -208,6 +238,15 @@ func Steered(n policy.Net, want Steering) (policy.Net, error) {
 		if !e.Valid() {
 			return n, fmt.Errorf("%s is no entry that the grammar gives", policy.Quote(e.String()))
 		}
+	}
+	if l := want.Lists; l != nil {
+		for _, e := range slices.Concat(l.Allow, l.AllowPrivate) {
+			if !e.Valid() {
+				return n, fmt.Errorf("%s is no entry that the grammar gives", policy.Quote(e.String()))
+			}
+		}
+		n.Allow, n.AllowPrivate = policy.Normalise(l.Allow), policy.Normalise(l.AllowPrivate)
+		return n, nil
 	}
 	for _, d := range want.Deny {
 		found := false

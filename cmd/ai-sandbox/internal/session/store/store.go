@@ -62,6 +62,10 @@ type Record struct {
 	GateLog   string `json:"gate_log,omitempty"`
 	GateImage string `json:"gate_image,omitempty"`
 	GateTTL   int64  `json:"gate_ttl,omitempty"`
+	// GatePeek is the port of a named gate's second squid, and GateGiven what its lists
+	// were given by flags: pairs of a setting and its value.
+	GatePeek  uint16      `json:"gate_peek,omitempty"`
+	GateGiven [][2]string `json:"gate_given,omitempty"`
 	// Allow and AllowPrivate are what a named gate lets through, as entries.
 	Allow        []string `json:"allow,omitempty"`
 	AllowPrivate []string `json:"allow_private,omitempty"`
