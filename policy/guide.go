@@ -40,7 +40,10 @@ func (p Policy) Guide() string {
 		}
 		say("\nAny other host gets `403` from the proxy (`CONNECT tunnel failed, response 403`). What")
 		say("goes past the proxy gets `Connection refused` or `Network is unreachable`, and names are")
-		say("not resolved inside (`Could not resolve host`). Flag: `--allow HOST`.")
+		say("not resolved inside (`Could not resolve host`). Flag: `--allow HOST`.\n")
+		say("git over ssh does not get through. Use https, for what a remote names as ssh, too:")
+		say("`git config --global url.https://HOST/.insteadOf git@HOST:`; with a token for what is private.")
+		say("A private registry needs its host on the list and its token. Flag: `--env TOKEN`.")
 	case p.Net.Mode == NetHost:
 		say("The network is the machine's own; nothing of it is shut.")
 	default:

@@ -114,6 +114,7 @@ func TestGit(t *testing.T) {
 	if r.Out != w.net.Marker {
 		t.Errorf("%s", r)
 	}
+	drive.TestGitOverSSH(t, b, "files/"+b.Token+".git")
 	no := "https://" + b.Host("no.test") + "/files/" + b.Token + ".git"
 	r = b.Run(b.Gated("git", "ls-remote", no)...)
 	if r.Code == 0 || !strings.Contains(r.Err, "403") {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -48,4 +49,25 @@ func (l *Live) Answers(t *testing.T, url string) string {
 		}
 	}
 	return body
+}
+
+// TestGitOverSSH: a remote that is named as ssh is not reached, and is once git does what
+// the guide says. path is the repository's at the far server.
+func TestGitOverSSH(t *testing.T, b *Box, path string) {
+	t.Helper()
+	host := b.Host("ok.test")
+	remote := "git@" + host + ":" + path
+	r := b.OK("--ephemeral-home", "--allow", host, "--", "sh", "-c", `
+		git ls-remote `+remote+` >&2 && echo "ssh gets through"
+		said=$(sed -n 's/^\x60\(git config --global url[^\x60]*\)\x60.*/\1/p' /etc/aisb/GUIDE.md | sed 's/HOST/`+host+`/g')
+		echo "$said"; eval "$said"; git ls-remote `+remote)
+	if want := "git config --global url.https://" + host + "/.insteadOf git@" + host + ":\n"; !strings.HasPrefix(r.Out, want) || !strings.HasSuffix(r.Out, "\trefs/heads/main\n") {
+		t.Errorf("%s", r)
+	}
+	// From outside, for one run.
+	r = b.OK("--ephemeral-home", "--allow", host, "--env", "GIT_CONFIG_COUNT=1", "--env", "GIT_CONFIG_KEY_0=url.https://"+host+"/.insteadOf",
+		"--env", "GIT_CONFIG_VALUE_0=git@"+host+":", "--", "git", "ls-remote", remote)
+	if !strings.HasSuffix(r.Out, "\trefs/heads/main\n") {
+		t.Errorf("%s", r)
+	}
 }
