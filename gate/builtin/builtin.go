@@ -93,6 +93,7 @@ type Gate struct {
 	resolver *net.Resolver
 	decided  func(gate.Decision)
 	limits   limits
+	began    time.Time
 	// ctx ends with the gate.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -122,6 +123,7 @@ func New(c Config) (*Gate, error) {
 		name:      c.Session,
 		resolver:  newResolver(c.Resolvers),
 		limits:    usual,
+		began:     time.Now(),
 		listeners: map[net.Listener]bool{},
 		sessions:  map[*session]bool{},
 		decided:   c.Decided,
@@ -232,7 +234,7 @@ func (g *Gate) endIdle() {
 			var idle []*session
 			g.mu.Lock()
 			for s := range g.sessions {
-				if now.Sub(time.Unix(0, s.last.Load())) > g.limits.idle {
+				if now.Sub(g.began)-time.Duration(s.last.Load()) > g.limits.idle {
 					idle = append(idle, s)
 				}
 			}
@@ -248,7 +250,7 @@ func (g *Gate) endIdle() {
 type session struct {
 	g      *Gate
 	client conn
-	last   atomic.Int64 // when bytes last moved, in nanoseconds of Unix time
+	last   atomic.Int64 // when bytes last moved, in nanoseconds since the gate began
 	// in is what the client got of what was asked for last, and out what it sent, in
 	// bytes.
 	in, out atomic.Int64
@@ -302,7 +304,9 @@ func (s *session) run(f func()) {
 	})
 }
 
-func (s *session) touch() { s.last.Store(time.Now().UnixNano()) }
+// touch goes by the monotonic clock: one that is set, or that a machine wakes up with,
+// must not make a connection old.
+func (s *session) touch() { s.last.Store(int64(time.Since(s.g.began))) }
 
 func (s *session) movedIn(n int) {
 	s.in.Add(int64(n))

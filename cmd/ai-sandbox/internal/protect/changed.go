@@ -129,7 +129,7 @@ func (h *Hold) Look() Findings {
 	if !h.began {
 		return Findings{}
 	}
-	w := walk{since: h.since.Add(-slack).UnixNano(), until: time.Now().Add(walkTime), seen: map[string]bool{}, nests: map[string]bool{}, items: map[place]*item{}, obeyed: map[place]bool{}}
+	w := walk{since: begin(h.since, time.Now()).Add(-slack).UnixNano(), until: time.Now().Add(walkTime), seen: map[string]bool{}, nests: map[string]bool{}, items: map[place]*item{}, obeyed: map[place]bool{}}
 	for _, it := range h.items {
 		w.items[place{root: it.root, path: it.path}] = it
 	}
@@ -164,6 +164,13 @@ func (h *Hold) Look() Findings {
 	})
 	slices.SortStableFunc(w.Changes, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
 	return w.Findings
+}
+
+// begin is when a run began, by the clock as it is now: where that was set back since,
+// what the run has written may have a time before its start.
+func begin(began, now time.Time) time.Time {
+	back := now.Sub(began) - now.Round(0).Sub(began.Round(0)) // monotonic, and by the clock
+	return began.Add(-max(back, 0))
 }
 
 // A place is a directory to look into. what is what obeys all that lies in it.
