@@ -30,6 +30,9 @@ func gateLog(ctx context.Context, mc cli.Machine, id string, follow bool, f func
 		}
 	}
 	bad, err := m.GateLog(ctx, id, follow, f)
+	if err == nil && m.NoPackets(id) {
+		m.Say("session %s has no network device but loopback: nothing leads past the gate, so there are no packets that the kernel could refuse and count", id)
+	}
 	if bad > 0 {
 		m.Say("%d lines of the log of session %s make no sense and are not shown", bad, id)
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
+	"ai-sandbox/cmd/ai-sandbox/internal/session/trace"
 	"ai-sandbox/gate"
 	"ai-sandbox/policy"
 )
@@ -43,6 +44,13 @@ func (m *Manager) LastLogged() (string, error) {
 		return "", fmt.Errorf("%w is there: no session with a gate has run, or what was kept of it is removed", ErrNoLog)
 	}
 	return last, nil
+}
+
+// NoPackets tells whether a session's network has no device that a packet could leave by:
+// the local runtime's, and --net unix.
+func (m *Manager) NoPackets(id string) bool {
+	events, err := m.Traces().Events(id)
+	return err == nil && len(events) > 0 && events[0].Event == trace.Begun && events[0].Net == policy.NetUnix
 }
 
 // maxEventLine bounds a line of the log, in bytes. Ours are under 1 KiB.
