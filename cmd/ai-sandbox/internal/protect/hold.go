@@ -202,7 +202,11 @@ func (h *Hold) Make(list []store.Placeholder) ([]store.Placeholder, error) {
 				continue
 			}
 			if err != nil {
-				return append(out, p), fmt.Errorf("make a placeholder for %s, which is protected: %w; use --fs ro where nothing can be written, or --unprotect", policy.Quote(p.Path), err)
+				what := "use --fs ro where nothing can be written, or --unprotect"
+				if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+					what = "make room on the project's file system"
+				}
+				return append(out, p), fmt.Errorf("make a placeholder for %s, which is protected: %w; %s", policy.Quote(p.Path), err, what)
 			}
 			p.Dev, p.Ino, p.Born = s.dev, s.ino, s.born
 		}
