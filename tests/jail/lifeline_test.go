@@ -228,8 +228,17 @@ func TestReaping(t *testing.T) {
 		}
 		kill(t, process{pid: l.Cmd.Process.Pid})
 		l.Wait(10 * time.Second)
-		if left := snapshot(t).minus(before); len(left) < 2 {
+		left := snapshot(t).minus(before)
+		if len(left) < 2 {
 			t.Errorf("the positive control failed: a killed session leaves nothing: %q", left)
+		}
+		if next[0] == "clean" && len(next) == 1 { // who only looks removes nothing
+			if r := b.OK("doctor"); !strings.Contains(r.Out, "1 were killed and have left something behind") || !strings.Contains(r.Out, "ai-sandbox clean") {
+				t.Errorf("%s", r)
+			}
+			if now := snapshot(t).minus(before); len(now) != len(left) {
+				t.Errorf("the doctor has removed something: %q", now)
+			}
 		}
 		another, unseen := *b, slices.Contains(next, "podman")
 		if unseen {

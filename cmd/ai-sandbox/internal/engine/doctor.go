@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+	"ai-sandbox/cmd/ai-sandbox/internal/backend/podman"
 	"ai-sandbox/cmd/ai-sandbox/internal/cli"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
 	"ai-sandbox/cmd/ai-sandbox/internal/session"
@@ -28,11 +29,15 @@ func (e *engine) doctor(ctx context.Context, m cli.Machine, r cli.ImageRequest) 
 	if m.Runtime == policy.RuntimeLocal {
 		return append(host.Disk(m.Facts, m.Runtime, false), staleVerdict(m))
 	}
+	namespace := host.PodmanNamespace(m.Facts, podman.TryNamespace(ctx, podmanConfig(m)))
+	if !namespace.OK() {
+		return []host.Verdict{namespace}
+	}
 	service := host.Verdict{Name: "podman service"}
 	c, err := connect(ctx, m)
 	if err != nil {
 		service.Problem, service.Fix = err.Error(), "podman info"
-		return []host.Verdict{service}
+		return append([]host.Verdict{namespace, service}, host.Disk(m.Facts, m.Runtime, false)...)
 	}
 	service.Detail = fmt.Sprintf("answers as version %s", c.Version)
 	built := host.Verdict{Name: "images"}
@@ -45,7 +50,7 @@ func (e *engine) doctor(ctx context.Context, m cli.Machine, r cli.ImageRequest) 
 	default:
 		built.Detail = fmt.Sprintf("%d built", len(images))
 	}
-	out := []host.Verdict{service, built, baseVerdict(r)}
+	out := []host.Verdict{namespace, service, built, baseVerdict(r)}
 	return append(append(out, host.Disk(m.Facts, m.Runtime, len(images) > 0)...), staleVerdict(m))
 }
 
@@ -158,7 +163,7 @@ func (e *engine) trial(ctx context.Context, r cli.RunRequest, dir string) []host
 	began := time.Now()
 	var stdout, stderr bytes.Buffer
 	rep, err := e.runSession(ctx, r, signals, func(req *session.Request) {
-		req.Terminal, req.Streams = nil, backend.Streams{Stdout: &stdout, Stderr: &stderr}
+		req.Trial, req.Terminal, req.Streams = true, nil, backend.Streams{Stdout: &stdout, Stderr: &stderr}
 	})
 	if err != nil {
 		fix := again

@@ -212,6 +212,11 @@ func entrypoint() (*io.SectionReader, string, error) {
 var errNoImages = errors.New("the local runtime has no images and no named gates: use --runtime podman")
 
 func connect(ctx context.Context, m cli.Machine) (*podman.Client, error) {
+	return podman.Connect(ctx, podmanConfig(m))
+}
+
+// podmanConfig is how this user's podman is found.
+func podmanConfig(m cli.Machine) podman.Config {
 	env := []string{"PATH=" + strings.Join(m.Facts.SearchPath, ":")}
 	for _, name := range serviceEnv {
 		if m.Environ.Has(name) {
@@ -231,14 +236,14 @@ func connect(ctx context.Context, m cli.Machine) (*podman.Client, error) {
 			proxy = append(proxy, name+"="+v)
 		}
 	}
-	return podman.Connect(ctx, podman.Config{
+	return podman.Config{
 		Proxy:      proxy,
 		Claim:      claim,
 		Binary:     m.Facts.Podman.Path,
 		UserSocket: filepath.Join(m.Facts.Dirs.XDGRuntime, "podman", "podman.sock"),
 		RuntimeDir: m.Facts.Dirs.Runtime(),
 		Env:        env, UID: m.Facts.UID, AuthFile: m.Environ["REGISTRY_AUTH_FILE"],
-	})
+	}
 }
 
 // ensure brings the images up to date, which a warm start has nothing to do for; or, for

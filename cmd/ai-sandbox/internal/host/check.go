@@ -214,28 +214,44 @@ func bubblewrap(f Facts) Verdict {
 	return v
 }
 
-// appArmorFix lets bubblewrap, and no other program, make user namespaces.
-const appArmorFix = `printf 'abi <abi/4.0>,\ninclude <tunables/global>\nprofile bwrap %s flags=(unconfined) {\n  userns,\n}\n' | sudo tee /etc/apparmor.d/bwrap && sudo apparmor_parser -r /etc/apparmor.d/bwrap`
+// appArmorFix lets one program make user namespaces.
+func appArmorFix(program string) string {
+	const fix = `printf 'abi <abi/4.0>,\ninclude <tunables/global>\nprofile %[1]s %[2]s flags=(unconfined) {\n  userns,\n}\n' | sudo tee /etc/apparmor.d/%[1]s && sudo apparmor_parser -r /etc/apparmor.d/%[1]s`
+	return fmt.Sprintf(fix, filepath.Base(program), program)
+}
+
+// kernelForbids is the setting of the kernel that keeps a program from making a user
+// namespace, if one does, and the command that mends it, or "" twice.
+func kernelForbids(f Facts, program string) (reason, fix string) {
+	k := f.Kernel
+	switch {
+	case k.MaxUserNS == "0":
+		fix = "sudo sysctl user.max_user_namespaces=15000"
+		return "user.max_user_namespaces is 0, so nobody can make a user namespace; raise it with: " + fix, fix
+	case k.UnprivilegedClone == "0" && f.UID != 0:
+		fix = "sudo sysctl kernel.unprivileged_userns_clone=1"
+		return "kernel.unprivileged_userns_clone is 0, so only root can make a user namespace; allow it with: " + fix, fix
+	case k.AppArmorRestricts == "1":
+		name := filepath.Base(program)
+		if name == "bwrap" {
+			name = "bubblewrap"
+		}
+		return "AppArmor keeps " + name + " from making a user namespace (kernel.apparmor_restrict_unprivileged_userns is 1); give it a profile that allows it, as ai-sandbox doctor shows, or set that to 0",
+			appArmorFix(program)
+	}
+	return "", ""
+}
 
 // userNamespace judges whether bubblewrap has made a jail just now, and names
 // what is in the way if it has not.
 func userNamespace(f Facts) Verdict {
 	v := Verdict{Name: "user namespace", Detail: "bubblewrap makes one"}
-	k := f.Kernel
-	why := func(format string, a ...any) string {
-		return fmt.Sprintf(format, a...) + " (bubblewrap says: " + quote(f.Bwrap.Refused) + ")"
-	}
+	why := func(text string) string { return text + " (bubblewrap says: " + quote(f.Bwrap.Refused) + ")" }
+	reason, fix := kernelForbids(f, f.Bwrap.Path)
 	switch {
 	case f.Bwrap.Refused == "":
-	case k.MaxUserNS == "0":
-		v.Fix = "sudo sysctl user.max_user_namespaces=15000"
-		v.Problem = why("user.max_user_namespaces is 0, so nobody can make a user namespace; raise it with: %s", v.Fix)
-	case k.UnprivilegedClone == "0" && f.UID != 0:
-		v.Fix = "sudo sysctl kernel.unprivileged_userns_clone=1"
-		v.Problem = why("kernel.unprivileged_userns_clone is 0, so only root can make a user namespace; allow it with: %s", v.Fix)
-	case k.AppArmorRestricts == "1":
-		v.Fix = fmt.Sprintf(appArmorFix, f.Bwrap.Path)
-		v.Problem = why("AppArmor keeps bubblewrap from making a user namespace (kernel.apparmor_restrict_unprivileged_userns is 1); give it a profile that allows it, as ai-sandbox doctor shows, or set that to 0")
+	case fix != "":
+		v.Problem, v.Fix = why(reason), fix
 	default:
 		v.Fix = f.Bwrap.Path + " --unshare-user --ro-bind / / true"
 		v.Problem = why("bubblewrap can't make a user namespace here; where this is a container or a VM, its own settings forbid it: run ai-sandbox outside of it, or allow it there")

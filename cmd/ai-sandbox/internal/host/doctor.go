@@ -140,7 +140,7 @@ func Kernels(f Facts) []Verdict {
 		if f.Bwrap.Refused != "" {
 			aa.Info = true
 			aa.Problem = "it keeps bubblewrap from making user namespaces; give bubblewrap a profile that allows it"
-			aa.Fix = fmt.Sprintf(appArmorFix, f.Bwrap.Path)
+			aa.Fix = appArmorFix(f.Bwrap.Path)
 		}
 	}
 	se := Verdict{Name: "SELinux", Detail: "not in force: mounts need no label"}
@@ -150,15 +150,45 @@ func Kernels(f Facts) []Verdict {
 	return []Verdict{aa, se}
 }
 
+// PodmanNamespace judges whether podman has run a program in its user namespace; said is
+// its own word where it could not.
+func PodmanNamespace(f Facts, said string) Verdict {
+	v := Verdict{Name: "podman's namespace", Detail: "podman makes a user namespace with your range of ids"}
+	if said == "" {
+		return v
+	}
+	v.Fix = "podman unshare true" // shows it again
+	why := "podman can't make a user namespace"
+	if reason, fix := kernelForbids(f, f.Podman.Path); fix != "" {
+		why, v.Fix = reason, fix
+	}
+	v.Problem = why + " (podman says: " + quote(said) + ")"
+	return v
+}
+
 // IDMapping judges the programs that give a user namespace its ids, without which
 // podman has a single one.
 func IDMapping(f Facts) Verdict {
 	v := Verdict{Name: "newuidmap", Detail: "installed, and newgidmap", Fix: "sudo apt-get install uidmap"}
 	for _, name := range []string{"newuidmap", "newgidmap"} {
-		if find(name, f) == "" {
+		path := find(name, f)
+		if path == "" {
 			v.Problem = name + " is not installed, and podman needs it; install uidmap"
+			return v
+		}
+		if !mayMapIDs(path) {
+			v.Problem, v.Fix = fmt.Sprintf("%s is neither setuid nor has a capability, so it can give out no ids; mend it", quote(path)), "sudo chmod u+s "+path
 			return v
 		}
 	}
 	return withoutFix([]Verdict{v})[0]
+}
+
+// mayMapIDs: Debian's and Ubuntu's are setuid, Fedora's have a capability of the file.
+func mayMapIDs(path string) bool {
+	if info, err := os.Stat(path); err != nil || info.Mode()&os.ModeSetuid != 0 {
+		return err == nil
+	}
+	n, err := unix.Getxattr(path, "security.capability", nil)
+	return err == nil && n > 0
 }

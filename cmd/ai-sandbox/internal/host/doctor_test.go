@@ -46,7 +46,7 @@ func TestEveryFailureHasAFix(t *testing.T) {
 		f := good()
 		change(&f)
 		for _, runtime := range runtimes {
-			for _, v := range append(append(Doctor(f, runtime), Kernels(f)...), IDMapping(f)) {
+			for _, v := range append(append(Doctor(f, runtime), Kernels(f)...), IDMapping(f), PodmanNamespace(f, f.Bwrap.Refused)) {
 				switch {
 				case v.OK() && v.Fix != "":
 					t.Errorf("%s: %s is well, and has the fix %q", runtime, v.Name, v.Fix)
@@ -137,5 +137,40 @@ func TestAskTools(t *testing.T) {
 	}
 	if got := AskTools(f); got.Podman.Path != "" && strings.HasPrefix(got.Podman.Path, bin) {
 		t.Errorf("%+v", got.Podman)
+	}
+}
+
+// What the kernel forbids podman is named with the setting, and mended by it.
+func TestPodmanNamespace(t *testing.T) {
+	f := good()
+	if v := PodmanNamespace(f, ""); !v.OK() || v.Fix != "" {
+		t.Errorf("%+v", v)
+	}
+	for fix, kernel := range map[string]Kernel{
+		"podman unshare true":                              {MaxUserNS: "100"},
+		"sudo sysctl user.max_user_namespaces=15000":       {MaxUserNS: "0"},
+		"sudo sysctl kernel.unprivileged_userns_clone=1":   {UnprivilegedClone: "0"},
+		"apparmor_parser -r /etc/apparmor.d/podman":        {AppArmorRestricts: "1"},
+		"profile podman /usr/bin/podman flags=(unconfined": {AppArmorRestricts: "1"},
+	} {
+		f.Kernel = kernel
+		if v := PodmanNamespace(f, "cannot clone: \x1b"); !strings.Contains(v.Fix, fix) || !strings.HasSuffix(v.Problem, ` (podman says: "cannot clone: \x1b")`) {
+			t.Errorf("%s: %+v", fix, v)
+		}
+	}
+}
+
+// A newuidmap that has lost its power gives out no ids.
+func TestMayMapIDs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "newuidmap")
+	program(t, path, "x")
+	if mayMapIDs(path) || mayMapIDs(path+"x") {
+		t.Error("it has no power")
+	}
+	if err := os.Chmod(path, 0o755|os.ModeSetuid); err != nil {
+		t.Fatal(err)
+	}
+	if !mayMapIDs(path) {
+		t.Error("it is setuid")
 	}
 }

@@ -94,6 +94,8 @@ type Request struct {
 	Hold bool
 	// Keep leaves the sandbox's container, and a home of its own, for looking into.
 	Keep bool
+	// Trial leaves alone what earlier sessions have left: who tries only looks.
+	Trial bool
 	// Sandbox makes the session one that outlives the command that started it,
 	// and Ready is called with its handle when it can be used; an error of that
 	// ends it. Both or neither.
@@ -227,7 +229,10 @@ func (m *Manager) Run(ctx context.Context, be backend.Backend, req Request) (rep
 	}
 	r.report = Report{Version: 1, Session: r.id, KeepRoot: req.Policy.KeepRoot, ExitCode: ExitFailed, EndedBy: EndedByUs,
 		Refused: []gate.RefusedHost{}, Timings: map[string]float64{}}
-	reaped := m.reapLater(ctx, be)
+	var reaped <-chan struct{}
+	if !req.Trial {
+		reaped = m.reapLater(ctx, be)
+	}
 	err = r.all(ctx)
 	if r.ctl != nil {
 		r.ctl.Close() // the agent ends before anything else is done
@@ -238,7 +243,9 @@ func (m *Manager) Run(ctx context.Context, be backend.Backend, req Request) (rep
 		m.Say("not everything could be removed: %v; the next command tries again", uerr)
 	}
 	r.mark("removed")
-	<-reaped
+	if !req.Trial {
+		<-reaped
+	}
 	if err != nil && r.report.Reason == "" {
 		r.report.Reason = err.Error()
 	}

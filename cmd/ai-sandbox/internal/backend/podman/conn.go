@@ -160,6 +160,9 @@ func startService(ctx context.Context, c Config, socket string) error {
 	if c.Binary == "" {
 		return errors.New("podman is not installed: install podman 5 or newer, or choose another runtime with --runtime local (in the configuration file: runtime = local)")
 	}
+	if err := os.MkdirAll(c.RuntimeDir, 0o700); err != nil { // the first command of a login
+		return fmt.Errorf("start podman's service: %w", err)
+	}
 	unlock, err := flock(ctx, filepath.Join(c.RuntimeDir, "podman.lock"))
 	if err != nil {
 		return fmt.Errorf("start podman's service: %w", err)
@@ -210,6 +213,24 @@ func startService(ctx context.Context, c Config, socket string) error {
 			}
 		}
 	}
+}
+
+// TryNamespace has podman run a program in its user namespace, which it makes with the
+// user's range of ids where no container runs yet. said is podman's own word where it
+// can't, or "".
+func TryNamespace(ctx context.Context, c Config) (said string) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, c.Binary, "unshare", "true")
+	cmd.Dir, cmd.Env = "/", c.Env
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return ""
+	}
+	if out = bytes.TrimSpace(out); len(out) == 0 {
+		return err.Error()
+	}
+	return string(out[bytes.LastIndexByte(out, '\n')+1:])
 }
 
 // lastLine is the last line of a log, for an error message.
