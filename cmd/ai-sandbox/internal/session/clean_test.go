@@ -169,7 +169,7 @@ func TestStrays(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, id := range []string{"00000000000a", "00000000000b"} {
+	for _, id := range []string{"00000000000a", "00000000000b", "00000000000d"} {
 		if _, err := e.m.Traces().Begin(id, func(s string) string { return s }, trace.Event{}); err != nil {
 			t.Fatal(err)
 		}
@@ -178,6 +178,10 @@ func TestStrays(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.m.Retention.Size = 1
+	dir, _ := e.m.Traces().Dir("00000000000a")
+	if err := errors.Join(os.Chtimes(filepath.Join(dir, trace.EventsFile), old, old), os.Chtimes(dir, old, old)); err != nil {
+		t.Fatal(err)
+	}
 	tmp := filepath.Join(e.m.StateDir, "new-1")
 	file(tmp, old)
 	file(filepath.Join(e.m.StateDir, "new-2"), time.Now())
@@ -204,7 +208,7 @@ func TestStrays(t *testing.T) {
 	}
 	_, err = os.Stat(tmp)
 	ids, ierr := e.m.Traces().IDs()
-	if !errors.Is(err, os.ErrNotExist) || ierr != nil || len(ids) != 1 {
+	if !errors.Is(err, os.ErrNotExist) || ierr != nil || len(ids) != 2 {
 		t.Errorf("%v; %q, %v", err, ids, ierr)
 	}
 }

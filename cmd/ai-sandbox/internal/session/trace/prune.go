@@ -14,8 +14,8 @@ import (
 
 // A Retention bounds what is kept of ended sessions.
 type Retention struct {
-	// Age is how long; Size is how many bytes all of them may have together. Zero is
-	// no bound.
+	// Age is how long; Size is how many bytes all of them may have together, but that
+	// the newest stays whatever it takes. Zero is no bound.
 	Age  time.Duration
 	Size int64
 }
@@ -104,17 +104,20 @@ func (s Store) Beyond(r Retention, now time.Time, inUse func(id string) bool) ([
 		all = append(all, one{id, size, changed})
 	}
 	slices.SortFunc(all, func(a, b one) int { return b.changed.Compare(a.changed) })
-	var out []string
+	keep := 0
 	var total int64
-	for _, o := range all {
+	for i, o := range all {
 		total += o.size
 		old := r.Age > 0 && now.Sub(o.changed) > r.Age
-		if old || r.Size > 0 && total > r.Size {
-			total -= o.size
-			out = append(out, o.id)
+		if old || i > 0 && r.Size > 0 && total > r.Size {
+			break
 		}
+		keep++
 	}
-	slices.Reverse(out)
+	var out []string
+	for _, o := range slices.Backward(all[keep:]) {
+		out = append(out, o.id)
+	}
 	return out, nil
 }
 

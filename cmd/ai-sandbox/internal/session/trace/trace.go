@@ -16,6 +16,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,6 +39,7 @@ const (
 	Ended   = "ended"   // nothing of it is left, but for what is kept
 	Kept    = "kept"    // what --keep leaves is all that is left
 	Reaped  = "reaped"  // its owner was killed, and a later command has cleaned up
+	Full    = "full"    // from now on there is no room but for the last event
 )
 
 // An Event is one line of a session's events.
@@ -51,8 +54,10 @@ type Event struct {
 	Net     string   `json:"net,omitempty"`
 	Project string   `json:"project,omitempty"`
 	Command []string `json:"command,omitempty"` // and of Exec
-	PID     int      `json:"pid,omitempty"`
-	Keep    bool     `json:"keep,omitempty"`
+	// Cut is set where the end of Command is left out.
+	Cut  bool `json:"command_cut,omitempty"`
+	PID  int  `json:"pid,omitempty"`
+	Keep bool `json:"keep,omitempty"`
 
 	// Of Ended and Kept; Reason is also what Changed was:
 	ExitCode *int   `json:"exit_code,omitempty"`
@@ -82,12 +87,21 @@ type Writer struct {
 	mu     sync.Mutex
 	events *os.File
 	left   int
+	lost   int   // events for which there was no room
 	err    error // the first that could not be told
 }
 
 // maxEvents bounds a session's events, in bytes: commands may be run in a sandbox for
 // months.
 const maxEvents = 1 << 20
+
+// reserve is what of it is for Full and the last event alone: without that one an
+// ended session would look like a killed one. Both fit, by maxText.
+const reserve = 32 << 10
+
+// maxText bounds the command of an event, and its reason, in bytes. The policy has the
+// whole command.
+const maxText = 4 << 10
 
 // Begin makes a session's directory and writes its first event. hide takes secrets
 // out of every text that is written.
@@ -115,18 +129,54 @@ func (s Store) Begin(id string, hide func(string) string, first Event) (*Writer,
 // Add writes an event, with the time of now. A failure is told by End: before the
 // first one has been written nothing has begun, and later a full disk is no reason to
 // end a command.
-func (w *Writer) Add(e Event) {
-	e.Time = time.Now().UTC()
-	line, err := w.render(e)
+func (w *Writer) Add(e Event) { w.add(e, reserve) }
+
+// add writes an event where so many bytes stay free behind it.
+func (w *Writer) add(e Event, free int) {
+	line, err := w.render(w.short(e))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err == nil && w.err == nil && w.left > len(line) {
+	if err == nil && len(line)+1+free > w.left {
+		if w.lost++; w.lost > 1 {
+			return
+		}
+		line, err = w.render(Event{Time: time.Now().UTC(), Event: Full})
+	}
+	if err == nil && w.err == nil {
 		_, err = w.events.Write(append(line, '\n'))
 		w.left -= len(line) + 1
 	}
 	if err != nil && w.err == nil {
 		w.err = fmt.Errorf("write the session's events: %w", err)
 	}
+}
+
+// short is an event with the time of now and with texts that are cut. Secrets go
+// first: half of one would not be known for one.
+func (w *Writer) short(e Event) Event {
+	e.Time = time.Now().UTC()
+	if len(e.Reason) > maxText {
+		e.Reason = w.cut(e.Reason, maxText)
+	}
+	room := maxText
+	for i, arg := range e.Command {
+		// Each takes at least its quotes and comma.
+		if room -= 3; len(arg) <= room {
+			room -= len(arg)
+			continue
+		}
+		e.Command, e.Cut = slices.Clone(e.Command[:i]), true
+		if room > 0 {
+			e.Command = append(e.Command, w.cut(arg, room))
+		}
+		break
+	}
+	return e
+}
+
+func (w *Writer) cut(text string, most int) string {
+	text = w.hide(text)
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }
 
 // errHidden should never be seen: what is taken out leaves JSON as it is.
@@ -166,9 +216,12 @@ func (w *Writer) End(report any, last Event) error {
 	if err == nil {
 		err = w.write(ReportFile, append(text, '\n'))
 	}
-	w.Add(last)
+	w.add(last, 0)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.lost > 0 && w.err == nil {
+		w.err = fmt.Errorf("%d events are not written down: they may take %d bytes together", w.lost, maxEvents)
+	}
 	return errors.Join(w.err, err, w.events.Close())
 }
 

@@ -108,19 +108,66 @@ func TestTraceHidesOrDoesNotWrite(t *testing.T) {
 	}
 }
 
-// Events are bounded, and a full disk ends no command but is told.
+// Events are bounded, and so is each; how the session ended is there in any case, and
+// what there was no room for is told.
 func TestTraceBounds(t *testing.T) {
 	s := At(t.TempDir())
 	w, err := s.Begin(id, same, Event{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 40 {
-		w.Add(Event{Event: Exec, Command: []string{strings.Repeat("x", 50<<10)}})
+	for range 400 {
+		w.Add(Event{Event: Exec, Command: []string{"sh", strings.Repeat("\x01", 50<<10), "more"}})
 	}
 	dir, _ := s.Dir(id)
+	// No room, and the last event is there for all that.
+	err = w.End(1, Event{Event: Ended, Reason: strings.Repeat("\x01", 50<<10)})
+	if err == nil || !strings.Contains(err.Error(), "events are not written down") {
+		t.Errorf("got %v", err)
+	}
 	if info, err := os.Stat(filepath.Join(dir, EventsFile)); err != nil || info.Size() > maxEvents || info.Size() < maxEvents/2 {
 		t.Errorf("%v %v", info, err)
+	}
+	events, err := s.Events(id)
+	if err != nil || len(events) < 20 {
+		t.Fatalf("%d events, %v", len(events), err)
+	}
+	if e := events[1]; e.Event != Exec || !e.Cut || len(e.Command) != 2 || e.Command[0] != "sh" || len(e.Command[1]) < maxText-20 || len(e.Command[1]) > maxText {
+		t.Errorf("an event %v %v, %d bytes", e.Event, e.Cut, len(strings.Join(e.Command, " ")))
+	}
+	if f, l := events[len(events)-2], events[len(events)-1]; f.Event != Full || l.Event != Ended || len(l.Reason) != maxText {
+		t.Errorf("at last %q, %q", f.Event, l.Event)
+	}
+	if slices.ContainsFunc(events[:len(events)-2], func(e Event) bool { return e.Event == Full }) {
+		t.Errorf("it is told twice that there is no more room")
+	}
+}
+
+// What is cut has no half of a secret at its end.
+func TestTraceCutsNoSecret(t *testing.T) {
+	s := At(t.TempDir())
+	w, err := s.Begin(id, func(text string) string { return strings.ReplaceAll(text, "open sesame", "[TOKEN]") }, Event{
+		Command: []string{strings.Repeat("x", maxText-8) + "open sesame"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Add(Event{Event: Changed, Reason: strings.Repeat("x", maxText-4) + "open sesame"})
+	if err := w.End(1, Event{Event: Ended}); err != nil {
+		t.Fatal(err)
+	}
+	dir, _ := s.Dir(id)
+	if text, err := os.ReadFile(filepath.Join(dir, EventsFile)); err != nil || strings.Contains(string(text), "xopen") || !strings.Contains(string(text), "x[TOKE") {
+		t.Errorf("%v, %s", err, text)
+	}
+}
+
+// A full disk ends no command but is told.
+func TestTraceFullDisk(t *testing.T) {
+	s := At(t.TempDir())
+	w, err := s.Begin(id, same, Event{})
+	if err != nil {
+		t.Fatal(err)
 	}
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -168,8 +215,9 @@ func TestRetention(t *testing.T) {
 		{"age", Retention{Age: 60 * time.Hour}, "", "00000000000d 00000000000c"},
 		{"age, one in use", Retention{Age: 60 * time.Hour}, "00000000000d", "00000000000c"},
 		{"size", Retention{Size: 300 << 10}, "", "00000000000d 00000000000c"},
+		{"size, the newest alone is beyond it", Retention{Size: 50 << 10}, "", "00000000000d 00000000000c 00000000000b"},
 		{"size, one in use", Retention{Size: 300 << 10}, "00000000000a", "00000000000d"},
-		{"both", Retention{Age: 36 * time.Hour, Size: 1}, "", "00000000000d 00000000000c 00000000000b 00000000000a"},
+		{"both", Retention{Age: 36 * time.Hour, Size: 1}, "", "00000000000d 00000000000c 00000000000b"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := fill(t)
@@ -194,10 +242,35 @@ func TestRetention(t *testing.T) {
 			if err := os.Chtimes(filepath.Join(s.dir, pruned), later, later); err != nil {
 				t.Fatal(err)
 			}
-			if n, err := s.Prune(Retention{Size: 1}, func(string) bool { return false }); err != nil || n != len(ids) {
+			if n, err := s.Prune(Retention{Size: 1}, func(string) bool { return false }); err != nil || n != max(len(ids)-1, 0) {
 				t.Errorf("did not look again: %d, %v", n, err)
 			}
 		})
+	}
+}
+
+// What goes is older than all that stays, whatever each of them takes.
+func TestRetentionGoesByAge(t *testing.T) {
+	s := At(filepath.Join(t.TempDir(), "sessions"))
+	now := time.Now()
+	for i, o := range []struct {
+		id   string
+		size int
+	}{{"00000000000a", 20 << 10}, {"00000000000b", 200 << 10}, {"00000000000c", 20 << 10}, {"00000000000d", 20 << 10}} {
+		dir, _ := s.Dir(o.id)
+		at := now.Add(-time.Duration(i+1) * time.Hour)
+		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, EventsFile), make([]byte, o.size), 0o600),
+			os.Chtimes(filepath.Join(dir, EventsFile), at, at), os.Chtimes(dir, at, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := s.Beyond(Retention{Size: 100 << 10}, now, func(string) bool { return false })
+	if want := "00000000000d 00000000000c 00000000000b"; err != nil || strings.Join(got, " ") != want {
+		t.Errorf("got %q, %v, want %s", got, err, want)
+	}
+	got, err = s.Beyond(Retention{Size: 100 << 10}, now, func(id string) bool { return id == "00000000000a" })
+	if want := "00000000000d 00000000000c"; err != nil || strings.Join(got, " ") != want {
+		t.Errorf("the newest is the large one: got %q, %v, want %s", got, err, want)
 	}
 }
 
