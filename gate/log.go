@@ -238,7 +238,9 @@ func Refused(list []Decision) []RefusedHost {
 
 // refused says what would have let d through.
 func refused(d Decision) RefusedHost {
-	h := RefusedHost{Host: strings.TrimSuffix(strings.ToLower(d.Host), "."), Port: d.Port, Count: 1, Reason: d.Reason}
+	// What a client can write down for a host is as long as a request may be.
+	name := func(s string) string { return strings.TrimSuffix(strings.ToLower(plainText(s, maxHost)), ".") }
+	h := RefusedHost{Host: name(d.Host), Port: d.Port, Count: 1, Reason: d.Reason}
 	flag := "--allow "
 	switch d.Reason {
 	case ReasonName, ReasonPort:
@@ -257,7 +259,7 @@ func refused(d Decision) RefusedHost {
 		flag = "--allow-private "
 	case ReasonSNI:
 		if d.SNI != "" {
-			h.Host = strings.TrimSuffix(strings.ToLower(d.SNI), ".")
+			h.Host = name(d.SNI)
 		}
 	case ReasonLookup:
 		h.Why = "it does not resolve"

@@ -284,6 +284,21 @@ func Steer(t *testing.T, b Box) {
 	if err != nil || len(rep.Changes) != 2 || rep.Changes[0].Allow[0] != later || rep.Changes[1].Deny[0] != gone || rep.Changes[1].Cut != 1 {
 		t.Errorf("%v: the report has %+v", err, rep.Changes)
 	}
+	// A tunnel that was cut is told of with what had let it through.
+	_, out, errs = b.Run("log", id, "--json")
+	cut := 0
+	for line := range strings.Lines(out) {
+		var e gate.Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		if e.Host == gone && e.Verdict == gate.VerdictAllowed && e.Rule == "allow "+gone {
+			cut++
+		}
+	}
+	if cut != 1 {
+		t.Errorf("the log has %d times the tunnel that was cut, with its rule: %s%s", cut, out, errs)
+	}
 }
 
 func list(t *testing.T, hosts ...string) []policy.Entry {

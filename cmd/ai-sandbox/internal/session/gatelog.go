@@ -45,7 +45,7 @@ type gateLog struct {
 	hide func(string) string
 
 	mu      sync.Mutex
-	rules   gate.Rules
+	rules   []inForce // the first is the oldest
 	f       *os.File
 	all     *os.File     // the named gate's, with the lines of all its sessions; or nil
 	left    map[bool]int // by whether it was refused
@@ -56,13 +56,24 @@ type gateLog struct {
 	more    int // packets to places beyond those in blocked
 }
 
+// An inForce is what decisions were made by from a time on.
+type inForce struct {
+	since time.Time
+	rules gate.Rules
+}
+
+// maxRules bounds how many of them are remembered. What was let through by older ones
+// is told by the oldest.
+const maxRules = 64
+
 func (r *run) newGateLog() (*gateLog, error) {
 	n := r.req.Policy.Net
+	rules := gate.NewRules(n.Allow, n.AllowPrivate)
+	rules.Learn = n.Learn
 	l := &gateLog{
-		id: r.id, gate: n.GateName, hide: r.req.Redact.Text, rules: gate.NewRules(n.Allow, n.AllowPrivate),
+		id: r.id, gate: n.GateName, hide: r.req.Redact.Text, rules: []inForce{{rules: rules}},
 		left: map[bool]int{false: maxGateLog, true: maxGateLog},
 	}
-	l.rules.Learn = n.Learn
 	dir, ok := r.m.Traces().Dir(r.id) // which is there by now
 	if !ok {
 		return nil, fmt.Errorf("make the gate's log: %q is no session's id", r.id)
@@ -99,7 +110,28 @@ func openGateLog(path string) (*os.File, error) {
 func (l *gateLog) setRules(r gate.Rules) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.rules = r
+	if len(l.rules) == maxRules {
+		l.rules = slices.Delete(l.rules, 1, 2)
+	}
+	l.rules = append(l.rules, inForce{time.Now(), r})
+}
+
+// event is a decision by the rules of the time at which it was made: a tunnel is told
+// of when it has ended. What came between a change of the gate and setRules is let
+// through by the rules after it.
+func (l *gateLog) event(d gate.Decision) (e gate.Event) {
+	begun := d.Time.Add(-d.Duration)
+	i := len(l.rules) - 1
+	for i > 0 && l.rules[i].since.After(begun) {
+		i--
+	}
+	for _, f := range l.rules[i:] {
+		if e = d.Event(f.rules); e.Rule != "" {
+			break
+		}
+	}
+	e.Session, e.Gate = l.id, l.gate
+	return e
 }
 
 // decided counts a decision and writes it down.
@@ -107,8 +139,7 @@ func (l *gateLog) decided(d gate.Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refused.Add(d)
-	e := d.Event(l.rules)
-	e.Session, e.Gate = l.id, l.gate
+	e := l.event(d)
 	l.used.Add(e)
 	l.write(e)
 }

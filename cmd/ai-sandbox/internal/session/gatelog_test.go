@@ -100,6 +100,77 @@ func TestGateLogBounds(t *testing.T) {
 	}
 }
 
+// What a sandbox asks for has no more room in the report than in the log.
+func TestReportBoundsHosts(t *testing.T) {
+	l, m, id := logOf(t, nil)
+	long := strings.Repeat("x", 15<<10)
+	l.decided(gate.Decision{Method: "GET", Host: "no.test", Port: 80, Status: 403, Reason: gate.ReasonName})
+	l.decided(gate.Decision{Method: "GET", Host: "1." + long, Port: 80, Status: 403, Reason: gate.ReasonName})
+	l.decided(gate.Decision{Method: "GET", Host: strings.Repeat("\x1b", 15<<10), Port: 80, Status: 403, Reason: gate.ReasonName})
+	l.decided(gate.Decision{Method: "CONNECT", Host: "ok.test", Port: 443, Status: 200, Reason: gate.ReasonSNI, SNI: "2." + long})
+	var rep Report
+	if err := l.report(&rep); err != nil {
+		t.Fatal(err)
+	}
+	if len(rep.Refused) != 4 || rep.Refused[0].AllowFlag != "--allow no.test" {
+		t.Fatalf("report: %+v", rep.Refused)
+	}
+	for _, h := range rep.Refused[1:] {
+		if text, err := json.Marshal(h); err != nil || len(text) > 1<<10 || h.AllowFlag != "" || h.Why == "" {
+			t.Errorf("%d bytes, %v: %.300s", len(text), err, text)
+		}
+	}
+	if list, bad := events(t, m, id); len(list) != 4 || bad != 0 {
+		t.Errorf("%d lines and %d bad", len(list), bad)
+	}
+}
+
+// A tunnel that a change of the lists cuts is told of with the entry that had let it
+// through.
+func TestGateLogRuleOfThen(t *testing.T) {
+	l, m, id := logOf(t, nil)
+	now := time.Now()
+	rules := func(list ...string) gate.Rules {
+		t.Helper()
+		allow, err := policy.ParseEntries(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return gate.NewRules(allow, nil)
+	}
+	l.setRules(rules(".ok.test"))
+	l.setRules(rules())
+	l.setRules(rules("later.test"))
+	l.rules[1].since, l.rules[2].since, l.rules[3].since = now.Add(-30*time.Second), now.Add(-20*time.Second), now.Add(-10*time.Second)
+	for _, c := range []struct {
+		host string
+		for_ time.Duration
+		want string
+	}{
+		{"ok.test", 40 * time.Second, "allow ok.test"},
+		{"ok.test", 25 * time.Second, "allow .ok.test"},
+		{"later.test", 5 * time.Second, "allow later.test"},
+		{"later.test", 15 * time.Second, "allow later.test"}, // just before it was told here
+		{"x.test", 5 * time.Second, ""},
+	} {
+		l.decided(gate.Decision{Method: "CONNECT", Host: c.host, Port: 443, Status: 200, Time: now, Duration: c.for_})
+		list, _ := events(t, m, id)
+		if got := list[len(list)-1].Rule; got != c.want {
+			t.Errorf("%s for %s: %q, want %q", c.host, c.for_, got, c.want)
+		}
+	}
+	for range 3 * maxRules {
+		l.setRules(rules())
+	}
+	if len(l.rules) != maxRules {
+		t.Errorf("%d are remembered", len(l.rules))
+	}
+	l.decided(gate.Decision{Method: "CONNECT", Host: "ok.test", Port: 443, Status: 200, Time: now, Duration: time.Minute})
+	if list, _ := events(t, m, id); list[len(list)-1].Rule != "allow ok.test" {
+		t.Errorf("the first are forgotten: %+v", list[len(list)-1])
+	}
+}
+
 // A log with lines of somebody else's is read all the same.
 func TestGateLogHostile(t *testing.T) {
 	l, m, id := logOf(t, nil)
