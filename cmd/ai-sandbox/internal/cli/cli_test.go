@@ -321,6 +321,7 @@ func TestMessages(t *testing.T) {
 		{[]string{"--print-policy", "--allow", "a.example.com", "pi", "--net", "none"}, 0,
 			"ai-sandbox: warning: --net comes after pi, so pi gets it; put it first if it is meant for ai-sandbox\n"},
 		{[]string{"build", "x"}, 2, "ai-sandbox: error: build takes no argument x; drop it\n"},
+		{[]string{"help", "gate", "x"}, 2, "ai-sandbox: error: gate x is not a verb; write: ai-sandbox help gate\n"},
 		{[]string{"help", "x"}, 2, "ai-sandbox: error: x is not a verb; choose from allow, build, clean, completion, config, deny, doctor, down, exec, explain, gate, help, image, images, inspect, log, logs, ls, manual, policy, rm, stop, trust, up, update, version, wait\n"},
 	} {
 		code := s.do(tc.args...)
@@ -578,9 +579,14 @@ func TestVerbs(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	s := newStage(t)
-	paths := [][]string{{}, {"--help"}, {"help"}, {"gate", "up", "--help"}, {"image", "save", "--help"}, {"image", "load", "--help"}}
+	paths := [][]string{{}, {"--help"}, {"help"}, {"help", "help"}}
+	parent := map[string]bool{}
 	for _, v := range verbs() {
 		paths = append(paths, []string{"help", v.name}, []string{v.name, "-h"})
+		parent["help "+v.name], parent[v.name+" -h"] = len(v.subs) > 0, len(v.subs) > 0
+		for _, sub := range v.subs {
+			paths = append(paths, []string{"help", v.name, sub.name}, []string{v.name, sub.name, "--help"})
+		}
 	}
 	for _, p := range paths {
 		if code := s.do(p...); code != 0 || s.err.Len() > 0 {
@@ -588,6 +594,9 @@ func TestHelp(t *testing.T) {
 		}
 		out := s.out.String()
 		for _, part := range []string{"Usage\n", "Examples\n", "Exit status\n"} {
+			if parent[strings.Join(p, " ")] && part == "Exit status\n" {
+				part = "Flags and exit codes of each: ai-sandbox help "
+			}
 			if !strings.Contains(out, part) {
 				t.Errorf("%q has no %q", p, part)
 			}

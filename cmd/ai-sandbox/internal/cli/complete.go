@@ -142,7 +142,8 @@ func bashLines(candidates func([]string) []candidate, words []string) string {
 func (a *app) candidates(words []string) []candidate {
 	cur, before := words[len(words)-1], words[:len(words)-1]
 	var v *verb
-	use, specs, args, path := config.UseRun, flagSpecs(config.UseRun), 0, ""
+	use, specs, path := config.UseRun, flagSpecs(config.UseRun), ""
+	var args []string
 	for len(before) > 0 {
 		w := before[0]
 		before = before[1:]
@@ -176,7 +177,7 @@ func (a *app) candidates(words []string) []candidate {
 			path += " " + v.name
 			use, specs = v.use, v.specs()
 		default:
-			args++
+			args = append(args, w)
 		}
 	}
 	if name, value, ok := strings.Cut(cur, "="); ok && strings.HasPrefix(cur, "--") {
@@ -240,9 +241,10 @@ func (a *app) flagValues(v *verb, flag string) []candidate {
 	return out
 }
 
-// arguments are what may stand as the argument of that number.
-func (a *app) arguments(v *verb, path string, n int) []candidate {
+// arguments are what may stand after the arguments before.
+func (a *app) arguments(v *verb, path string, before []string) []candidate {
 	var out []candidate
+	n := len(before)
 	switch {
 	case v == nil:
 		for _, h := range harness.Table {
@@ -255,6 +257,12 @@ func (a *app) arguments(v *verb, path string, n int) []candidate {
 		for _, s := range v.subs {
 			out = append(out, candidate{s.name, s.about})
 		}
+	case n == 1 && path == "help":
+		if of, ok := lookupVerb(before[0]); ok {
+			for _, s := range of.subs {
+				out = append(out, candidate{s.name, s.about})
+			}
+		}
 	case n > 0:
 	case path == "completion":
 		for _, shell := range []string{"bash", "zsh", "fish"} {
@@ -262,12 +270,12 @@ func (a *app) arguments(v *verb, path string, n int) []candidate {
 		}
 	case strings.HasPrefix(path, "gate ") && path != "gate up":
 		out = a.gates()
-	case v.args == "[VERB]":
+	case path == "help" || path == "manual":
 		for _, v := range verbs() {
 			out = append(out, candidate{v.name, v.about})
 		}
 	default:
-		out = a.sessionWords(v.name, v.args)
+		out = a.sessionWords(path, v.args)
 	}
 	return out
 }
@@ -286,7 +294,7 @@ func (a *app) sessionWords(verb, args string) []candidate {
 	for _, s := range list {
 		sandbox, live := s.Kind == store.KindSandbox, s.State == session.StateLive
 		switch verb {
-		case "exec", "stop", "allow", "deny":
+		case "exec", "stop", "allow", "deny", "policy show":
 			if !live {
 				continue
 			}

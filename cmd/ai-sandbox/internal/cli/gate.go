@@ -18,7 +18,6 @@ var gateVerb = &verb{
 	name:     "gate",
 	about:    "Gates that stay, on podman, for runs with --gate NAME.",
 	examples: []string{"ai-sandbox gate up work --allow .example.com", "ai-sandbox --gate work pi"},
-	exit:     usualExit,
 	subs: []*verb{
 		{
 			name: "up", args: "NAME", about: "Start a gate that stays.",

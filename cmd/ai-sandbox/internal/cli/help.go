@@ -15,17 +15,22 @@ const helpWidth = 80
 
 func newHelpVerb() *verb {
 	return &verb{
-		name: "help", args: "[VERB]", about: "Show the help, or that of a verb.",
-		examples: []string{"ai-sandbox help", "ai-sandbox help gate"},
+		name: "help", args: "[VERB [WORD]]", about: "Show the help, or that of a verb.",
+		examples: []string{"ai-sandbox help", "ai-sandbox help gate", "ai-sandbox help gate up"},
 		exit:     usualExit,
 		action: func(a *app, inv Invocation, _ []config.Item) error {
 			argv := []string{"ai-sandbox"}
-			if len(inv.Args) > 0 && inv.Args[0] != "help" {
-				if _, ok := lookupVerb(inv.Args[0]); !ok {
+			if len(inv.Args) > 0 && (inv.Args[0] != "help" || len(inv.Args) > 1) {
+				v, ok := lookupVerb(inv.Args[0])
+				if !ok {
 					text := fmt.Sprintf("%s is not a verb; choose from %s", quote(inv.Args[0]), strings.Join(verbNames(), ", "))
 					return &errUsage{text: text, verb: true}
 				}
-				argv = append(argv, inv.Args[0])
+				if len(inv.Args) > 1 && v.sub(inv.Args[1]) == nil {
+					text := fmt.Sprintf("%s %s is not a verb; write: ai-sandbox help %s", v.name, quote(inv.Args[1]), v.name)
+					return &errUsage{text: text, verb: true}
+				}
+				argv = append(argv, inv.Args...)
 			}
 			return a.cli(Invocation{}).RunContext(a.ctx, append(argv, "--help"))
 		},
@@ -203,11 +208,11 @@ func verbHelp(v *verb, path string) string {
 	for _, e := range v.examples {
 		b.WriteString("  " + e + "\n")
 	}
-	use, own := v.use, v.flags
-	for _, s := range v.subs {
-		use, own = use|s.use, append(own[:len(own):len(own)], s.flags...)
+	if len(v.subs) > 0 {
+		fmt.Fprintf(b, "\nFlags and exit codes of each: ai-sandbox help %s %s\n", path, v.subs[0].name)
+		return b.String()
 	}
-	optionHelp(b, use, own)
+	optionHelp(b, v.use, v.flags)
 	section(b, "Exit status")
 	for _, e := range v.exit {
 		item(b, e[0], e[1], 26)

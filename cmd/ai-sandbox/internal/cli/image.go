@@ -12,7 +12,6 @@ var imageVerb = &verb{
 	name:     "image",
 	about:    "Carry the images in a file to machines that have no registry.",
 	examples: []string{"ai-sandbox image save images.tar", "ai-sandbox image load images.tar"},
-	exit:     usualExit,
 	subs: []*verb{
 		{
 			name: "save", args: "FILE", about: "Write base, gate and sandbox image with their pins into FILE.",

@@ -41,6 +41,8 @@ type page struct {
 	examples    []string
 	sections    []pageSection
 	exit        [][2]string
+	// parts are of its sub-verbs: each has flags and exit codes of its own.
+	parts []page
 }
 
 type pageSection struct {
@@ -62,34 +64,30 @@ func pages() []page {
 	root.sections = append([]pageSection{verbItems}, flagSections(config.UseRun, nil)...)
 	out := []page{root}
 	for _, v := range verbs() {
-		out = append(out, verbPage(v))
+		out = append(out, verbPage(v, v.name))
 	}
 	return out
 }
 
-func verbPage(v *verb) page {
-	p := page{name: "ai-sandbox " + v.name, about: strings.TrimSuffix(lowered(v.about), "."), examples: v.examples, exit: v.exit}
-	use, own := v.use, v.flags
-	line := func(path string, v *verb) string {
+func verbPage(v *verb, path string) page {
+	p := page{name: "ai-sandbox " + path, about: strings.TrimSuffix(lowered(v.about), "."), examples: v.examples, exit: v.exit}
+	for _, s := range v.subs {
+		part := verbPage(s, path+" "+s.name)
+		p.usage, p.parts = append(p.usage, part.usage...), append(p.parts, part)
+	}
+	if len(v.subs) == 0 {
 		flags := ""
 		if v.use != 0 || len(v.flags) > 0 {
 			flags = "[FLAG...] "
 		}
-		return strings.TrimSpace("ai-sandbox " + path + " " + flags + v.args)
+		p.usage = []string{strings.TrimSpace(p.name + " " + flags + v.args)}
 	}
-	if len(v.subs) == 0 {
-		p.usage = []string{line(v.name, v)}
-	}
-	for _, s := range v.subs {
-		p.usage = append(p.usage, line(v.name+" "+s.name, s))
-		p.sections = append(p.sections, pageSection{v.name + " " + s.name, [][2]string{{strings.Join(s.examples, "; "), s.about}}})
-		use, own = use|s.use, append(own[:len(own):len(own)], s.flags...)
-	}
-	p.sections = append(p.sections, flagSections(use, own)...)
+	p.sections = flagSections(v.use, v.flags)
 	return p
 }
 
 func lowered(s string) string { return strings.ToLower(s[:1]) + s[1:] }
+func upper(s string) string   { return strings.ToUpper(s[:1]) + s[1:] }
 
 // flagSections are the flags by topic.
 func flagSections(use config.Use, own []ownFlag) []pageSection {
@@ -128,19 +126,11 @@ func ManPage(verb string) string {
 		}
 		b.WriteString(roffLine(u))
 	}
-	b.WriteString(".SH EXAMPLES\n")
-	for _, e := range p.examples {
-		b.WriteString(".PP\n.EX\n" + roffLine(e) + ".EE\n")
-	}
-	for _, s := range p.sections {
-		fmt.Fprintf(&b, ".SH \"%s\"\n", roff(strings.ToUpper(s.title)))
-		for _, it := range s.items {
-			b.WriteString(".TP\n.B " + strings.ReplaceAll(roff(it[0]), `"`, `\(dq`) + "\n" + roffLine(it[1]))
-		}
-	}
-	b.WriteString(".SH \"EXIT STATUS\"\n")
-	for _, e := range p.exit {
-		b.WriteString(".TP\n.B " + strings.ReplaceAll(roff(e[0]), `"`, `\(dq`) + "\n" + roffLine(e[1]))
+	p.man(&b, ".SH")
+	for _, part := range p.parts {
+		fmt.Fprintf(&b, ".SH \"%s\"\n", roff(strings.ToUpper(strings.TrimPrefix(part.name, "ai-sandbox "))))
+		b.WriteString(roffLine(upper(part.about) + "."))
+		part.man(&b, ".SS")
 	}
 	b.WriteString(".SH \"SEE ALSO\"\n")
 	if verb != "" {
@@ -153,6 +143,29 @@ func ManPage(verb string) string {
 		b.WriteString(strings.Join(all, ",\n") + "\n")
 	}
 	return b.String()
+}
+
+// all are the sections and, of what can be run itself, the exit codes.
+func (p page) all() []pageSection {
+	if len(p.exit) == 0 {
+		return p.sections
+	}
+	return append(slices.Clip(p.sections), pageSection{"Exit status", p.exit})
+}
+
+// man writes what a page says under headings of a level (.SH or .SS).
+func (p page) man(b *strings.Builder, heading string) {
+	title := func(s string) { fmt.Fprintf(b, "%s \"%s\"\n", heading, roff(strings.ToUpper(s))) }
+	title("Examples")
+	for _, e := range p.examples {
+		b.WriteString(".PP\n.EX\n" + roffLine(e) + ".EE\n")
+	}
+	for _, s := range p.all() {
+		title(s.title)
+		for _, it := range s.items {
+			b.WriteString(".TP\n.B " + strings.ReplaceAll(roff(it[0]), `"`, `\(dq`) + "\n" + roffLine(it[1]))
+		}
+	}
 }
 
 // roff escapes a text; a "-" is a minus, as people copy it to a shell.
@@ -174,16 +187,21 @@ func Reference() string {
 	var b strings.Builder
 	b.WriteString("# Reference\n\nMade from the definitions of the command line: `ai-sandbox manual --markdown`.\n")
 	for _, p := range pages() {
-		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n```\n%s\n```\n", p.name, strings.ToUpper(p.about[:1])+p.about[1:], strings.Join(p.usage, "\n"))
-		fmt.Fprintf(&b, "\nExamples:\n\n```\n%s\n```\n", strings.Join(p.examples, "\n"))
-		for _, s := range p.sections {
-			b.WriteString("\n" + s.title + ":\n\n")
-			table(&b, s.items)
-		}
-		b.WriteString("\nExit status:\n\n")
-		table(&b, p.exit)
+		p.markdown(&b, "##")
 	}
 	return b.String()
+}
+
+func (p page) markdown(b *strings.Builder, heading string) {
+	fmt.Fprintf(b, "\n%s %s\n\n%s.\n\n```\n%s\n```\n", heading, p.name, upper(p.about), strings.Join(p.usage, "\n"))
+	fmt.Fprintf(b, "\nExamples:\n\n```\n%s\n```\n", strings.Join(p.examples, "\n"))
+	for _, s := range p.all() {
+		b.WriteString("\n" + s.title + ":\n\n")
+		table(b, s.items)
+	}
+	for _, part := range p.parts {
+		part.markdown(b, heading+"#")
+	}
 }
 
 func table(b *strings.Builder, items [][2]string) {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"flag"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,7 +37,7 @@ func TestReference(t *testing.T) {
 func TestManPages(t *testing.T) {
 	for _, name := range append([]string{""}, verbNames()...) {
 		text := ManPage(name)
-		for _, part := range []string{".SH NAME\nai\\-sandbox", ".SH SYNOPSIS\nai\\-sandbox", ".SH EXAMPLES\n.PP\n.EX\n", `.SH "EXIT STATUS"`} {
+		for _, part := range []string{".SH NAME\nai\\-sandbox", ".SH SYNOPSIS\nai\\-sandbox", ".SH \"EXAMPLES\"\n.PP\n.EX\n", ` "EXIT STATUS"`} {
 			if !strings.Contains(text, part) {
 				t.Errorf("%q has no %q", name, part)
 			}
@@ -57,7 +58,7 @@ func TestManPages(t *testing.T) {
 		}
 		for line := range strings.Lines(text) {
 			request, _, _ := strings.Cut(strings.TrimSpace(line), " ")
-			known := []string{".TH", ".SH", ".br", ".PP", ".EX", ".EE", ".TP", ".B", ".BR"}
+			known := []string{".TH", ".SH", ".SS", ".br", ".PP", ".EX", ".EE", ".TP", ".B", ".BR"}
 			if strings.HasPrefix(line, "'") || strings.HasPrefix(line, ".") && !slices.Contains(known, request) {
 				t.Errorf("%q: %q", name, line)
 			}
@@ -72,6 +73,55 @@ func TestManPages(t *testing.T) {
 	}
 	if got := roffLine(`.a 'b' \c --d`); got != "\\&.a \\(aqb\\(aq \\ec \\-\\-d\n" {
 		t.Errorf("%q", got)
+	}
+}
+
+// What has sub-verbs says of each which flags it takes and how it ends: no code or flag
+// stands there for another's.
+func TestManualOfSubVerbs(t *testing.T) {
+	reference := Reference()
+	for _, v := range verbs() {
+		if len(v.subs) > 0 && v.exit != nil {
+			t.Errorf("%s does nothing itself and has exit codes", v.name)
+		}
+		man := ManPage(v.name)
+		for _, sub := range v.subs {
+			name := v.name + " " + sub.name
+			_, part, ok := strings.Cut(reference, "\n### ai-sandbox "+name+"\n")
+			part, _, _ = strings.Cut(part, "\n##")
+			_, manPart, inMan := strings.Cut(man, ".SH \""+strings.ToUpper(name)+"\"\n")
+			manPart, _, _ = strings.Cut(manPart, ".SH ")
+			if !ok || !inMan || len(sub.exit) == 0 {
+				t.Errorf("%s has no part of its own", name)
+				continue
+			}
+			want := map[string]bool{}
+			for _, f := range sub.flags {
+				want["--"+f.name] = true
+			}
+			for _, o := range config.Options {
+				if o.In(config.InFlag) && o.Use&sub.use != 0 {
+					want["--"+o.Flag()] = true
+				}
+			}
+			got := map[string]bool{}
+			for line := range strings.Lines(part) {
+				if flag, ok := strings.CutPrefix(line, "| `--"); ok {
+					got["--"+flag[:strings.IndexAny(flag, " `,[")]] = true
+				}
+			}
+			if !maps.Equal(want, got) {
+				t.Errorf("%s: flags %v, not %v", name, got, want)
+			}
+			for _, e := range sub.exit {
+				if !strings.Contains(part, "| `"+e[0]+"` | "+e[1]+" |\n") || !strings.Contains(manPart, ".B "+e[0]+"\n"+roffLine(e[1])) {
+					t.Errorf("%s does not tell of its %q", name, e)
+				}
+			}
+			if n := strings.Count(manPart, "\n.TP\n"); n != len(want)+len(sub.exit) {
+				t.Errorf("%s: %d items in its man page, not %d: %s", name, n, len(want)+len(sub.exit), manPart)
+			}
+		}
 	}
 }
 
@@ -119,6 +169,11 @@ func TestCandidates(t *testing.T) {
 		{"|wait|00000000000b|--r", "--ready", false},
 		{"|exec|00000000000a|", "", false},
 		{"|help|wa", "wait", false},
+		{"|help|gate|", "up down ls logs reload", false},
+		{"|help|gate|up|", "", false},
+		{"|help|ls|", "", false},
+		{"|policy|show|", "00000000000a 00000000000b", false},
+		{"|allow|", "00000000000a 00000000000b", false},
 		{"|completion|", "bash zsh fish", false},
 		{"|clean|--v", "--volumes", false},
 		{"|--allow|", "", false}, // any host

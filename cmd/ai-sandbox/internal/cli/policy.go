@@ -16,14 +16,13 @@ import (
 var policyVerb = &verb{
 	name:     "policy",
 	about:    "Compare what two runs may do, or tell what one may that runs.",
-	examples: []string{"ai-sandbox policy diff before.json after.json"},
-	exit:     diffExit,
+	examples: []string{"ai-sandbox policy diff before.json after.json", "ai-sandbox policy show 0123456789ab"},
 	subs: []*verb{{
 		name: "diff", args: "A B", about: "Tell what B allows more than A, and what less.",
 		flags: []ownFlag{{name: "json", usage: "print JSON; docs/policy.md has its schema"}},
 		examples: []string{
 			"ai-sandbox --print-policy=json pi >before.json",
-			"ai-sandbox --print-policy=json --allow api.example.com pi | ai-sandbox policy diff before.json -",
+			"ai-sandbox --print-policy=json pi | ai-sandbox policy diff before.json -",
 		},
 		exit: diffExit,
 		action: func(a *app, inv Invocation, _ []config.Item) error {

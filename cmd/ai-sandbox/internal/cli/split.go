@@ -172,7 +172,7 @@ func (inv Invocation) toVerb(v *verb, rest []string) (Invocation, error) {
 			flag, n, err := takeFlag(rest, specs, seen)
 			if err == nil && n == 0 {
 				if err = nearFlag(arg, specs); err == nil {
-					err = usagef("%s is not a flag of %s; see: ai-sandbox help %s", quote(arg), inv.Verb, strings.Fields(inv.Verb)[0])
+					err = usagef("%s is not a flag of %s; see: ai-sandbox help %s", quote(arg), inv.Verb, inv.Verb)
 				}
 			}
 			if err != nil {

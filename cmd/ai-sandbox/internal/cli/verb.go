@@ -25,9 +25,10 @@ type verb struct {
 	use      config.Use
 	flags    []ownFlag
 	examples []string
-	exit     [][2]string
-	subs     []*verb
-	action   func(*app, Invocation, []config.Item) error
+	// exit are its codes; one with subs has none, as each of those has its own.
+	exit   [][2]string
+	subs   []*verb
+	action func(*app, Invocation, []config.Item) error
 }
 
 // An ownFlag is a flag that only one verb has and no file sets: a switch, unless
