@@ -23,3 +23,14 @@ func TestManyAtOnce(t *testing.T) {
 	drive.TestManyAtOnce(t, b, 30)
 	nothingLeft(t, before, 5*time.Second)
 }
+
+// A session that runs out of files says so, and leaves nothing that the next does not
+// remove: it takes files to remove files.
+func TestFewFiles(t *testing.T) {
+	b := newBox(t)
+	b.OK("--net", "none", "--ephemeral-home", "--", "true") // makes what all have in common
+	before := snapshot(t)
+	drive.TestFewFiles(t, b)
+	b.OK("clean")
+	nothingLeft(t, before, 5*time.Second)
+}

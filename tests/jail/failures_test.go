@@ -30,6 +30,18 @@ func TestManyAtOnce(t *testing.T) {
 	nothingLeft(t, before, 2*time.Second)
 }
 
+// A session that runs out of files says so, and leaves nothing that the next does not
+// remove: it takes files to remove files.
+func TestFewFiles(t *testing.T) {
+	b := newBox(t)
+	settle(t)
+	b.OK("--net", "none", "--ephemeral-home", "--", "true") // makes what all have in common
+	before := snapshot(t)
+	drive.TestFewFiles(t, b.Box)
+	b.OK("clean")
+	nothingLeft(t, before, 2*time.Second)
+}
+
 // A state directory that is full, in bytes or in files, lets nothing start; one that
 // gets full ends no command, and what is not kept is told.
 func TestFullDisk(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -46,37 +46,69 @@ func TestSuspended(t *testing.T, b *Box) {
 	}
 }
 
-// TestManyAtOnce starts n sessions within a second. Each comes up with a gate of its
-// own, which lets through what that session may reach and nothing else, or says
-// clearly why it can't; and nothing is left.
+// TestManyAtOnce starts n sessions at once. Each comes up with a gate of its own, which
+// lets through what that session may reach and nothing else, while all the others live.
 func TestManyAtOnce(t *testing.T, b *Box, n int) {
 	host := func(i int) string { return fmt.Sprintf("m%d%s.ok.test", i%n, b.Token) }
-	results := make([]Result, n)
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			results[i] = b.Run("--ephemeral-home", "--allow", host(i), "--", "sh", "-c",
-				fmt.Sprintf("for h in %s %s; do curl -s -o /dev/null -w '%%{http_code} ' http://$h/; done", host(i), host(i+1)))
-		})
+	began := time.Now()
+	lives := make([]*Live, n)
+	for i := range lives {
+		lives[i] = b.Start(t, "--ephemeral-home", "--allow", host(i), "--", "sh", "-c",
+			fmt.Sprintf("echo >up.%d; until test -e all; do sleep 0.1; done; for h in %s %s; do curl -s -o /dev/null -w '%%{http_code} ' http://$h/; done", i, host(i), host(i+1)))
 	}
-	wg.Wait()
-	up := 0
-	for i, r := range results {
-		switch {
-		case r.Code == 0 && r.Out == "200 403 ":
-			up++
-		case r.Code == 125 && r.Out == "" && strings.Contains(r.Err, "ai-sandbox: error: "):
-			t.Logf("session %d: %s", i, r.Err)
-		default:
-			t.Errorf("session %d: %s", i, r)
+	t.Logf("%d were started within %v", n, time.Since(began))
+	limit := time.Now().Add(2 * time.Minute)
+	for up := 0; up < n && time.Now().Before(limit); time.Sleep(20 * time.Millisecond) {
+		names, err := filepath.Glob(filepath.Join(b.Dir, "up.*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := 0
+		for _, l := range lives {
+			select {
+			case <-l.Done:
+				ended++
+			default:
+			}
+		}
+		if up = len(names); ended > 0 {
+			break // which none does by itself
 		}
 	}
-	if up < n/2 {
-		t.Errorf("only %d of %d came up", up, n)
+	if err := os.WriteFile(filepath.Join(b.Dir, "all"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, l := range lives {
+		if r := l.Wait(RunTime); r.Code != 0 || r.Out != "200 403 " {
+			t.Errorf("session %d: %s", i, r)
+		}
 	}
 	for _, s := range b.Sessions(t) {
 		if s.State != "ended" {
 			t.Errorf("%+v", s)
 		}
+	}
+}
+
+// TestFewFiles starts sessions with fewer and fewer open files. Each comes up, or ends
+// with 125 and says what ran out, wherever it was by then, and its command has not run.
+func TestFewFiles(t *testing.T, b *Box) {
+	refused := 0
+	for _, n := range []int{256, 128, 40, 34, 30, 26, 22, 20, 18, 16, 14, 12} {
+		cmd := b.Command(context.Background(), "--ephemeral-home", "--allow", b.Host("ok.test"), "--", "sh", "-c", fmt.Sprintf("echo >ran.%d", n))
+		cmd.Args = append([]string{"sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$@"`, n), "sh"}, cmd.Args...)
+		cmd.Path = "/bin/sh"
+		r := Started(t, cmd).Wait(RunTime)
+		ran := b.Size(fmt.Sprintf("ran.%d", n)) > 0
+		switch {
+		case r.Code == 0 && ran:
+		case r.Code == 125 && !ran && n < 128 && strings.Contains(r.Err, "ai-sandbox: error: ") && strings.Contains(r.Err, "too many open files"):
+			refused++
+		default:
+			t.Errorf("%d open files: ran %v, %s", n, ran, r)
+		}
+	}
+	if refused < 3 {
+		t.Errorf("only %d had too few", refused)
 	}
 }
