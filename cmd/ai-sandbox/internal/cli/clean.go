@@ -23,8 +23,9 @@ var cleanVerb = &verb{
 		{name: "volumes", arg: "GLOB", bare: "*", usage: "remove the homes of all projects, or those whose name matches GLOB, but for those in use"},
 		{name: "images", usage: "remove the images as well that no configuration, session, gate or container uses"},
 		{name: "dry-run", usage: "only say what would be removed"},
+		{name: "json", usage: "print JSON; docs/operations.md has its schema"},
 	},
-	examples: []string{"ai-sandbox clean", "ai-sandbox clean --dry-run --all", "ai-sandbox clean --volumes=aisb-home-shop-*", "ai-sandbox clean --images"},
+	examples: []string{"ai-sandbox clean", "ai-sandbox clean --dry-run --all", "ai-sandbox clean --dry-run --json", "ai-sandbox clean --volumes=aisb-home-shop-*", "ai-sandbox clean --images"},
 	exit:     usualExit,
 	action: func(a *app, inv Invocation, flagLayer []config.Item) error {
 		s, err := a.prepare(flagLayer, forClean)
@@ -47,16 +48,63 @@ var cleanVerb = &verb{
 			}
 			return a.confirm(fmt.Sprintf("end %d that run? Write yes: ", running), "nothing was removed", "look at what runs with ai-sandbox clean --all --dry-run, then: ai-sandbox clean --all --yes")
 		}
-		if !on("images") {
-			return a.engine.Clean(a.ctx, r)
+		list := cleaning{Version: 1, DryRun: r.DryRun, Items: []Cleaned{}}
+		r.Tell = func(c Cleaned) {
+			list.Items = append(list.Items, c)
+			if !on("json") {
+				a.tellCleaned(c, r.DryRun)
+			}
 		}
-		all, err := a.imagesRequest(flagLayer)
-		if err != nil {
-			return err
+		var all ImagesRequest
+		if on("images") {
+			if all, err = a.imagesRequest(flagLayer); err != nil {
+				return err
+			}
 		}
-		if err := a.engine.Clean(a.ctx, r); err != nil {
-			return err
+		err = a.engine.Clean(a.ctx, r)
+		if err == nil && on("images") {
+			err = a.engine.CleanImages(a.ctx, all, r.DryRun, r.Tell)
 		}
-		return a.engine.CleanImages(a.ctx, all, r.DryRun)
+		// What was removed before something failed is told as well.
+		if on("json") {
+			return errors.Join(err, printJSON(a.Out, list))
+		}
+		if err == nil || len(list.Items) > 0 {
+			fmt.Fprintf(a.Out, "%s %d\n", removal(r.DryRun), list.gone())
+		}
+		return err
 	},
+}
+
+// A cleaning is what clean --json prints.
+type cleaning struct {
+	Version int       `json:"version"`
+	DryRun  bool      `json:"dry_run"`
+	Items   []Cleaned `json:"items"`
+}
+
+func (c cleaning) gone() int {
+	n := 0
+	for _, i := range c.Items {
+		if i.Goes {
+			n++
+		}
+	}
+	return n
+}
+
+func removal(dry bool) string {
+	if dry {
+		return "would remove"
+	}
+	return "removed"
+}
+
+// tellCleaned is a line a thing: of what stays, for whoever reads, and of what goes.
+func (a *app) tellCleaned(c Cleaned, dry bool) {
+	if !c.Goes {
+		a.notef("%s stays: %s", c.What, c.Why)
+		return
+	}
+	fmt.Fprintf(a.Out, "%s %s: %s\n", removal(dry), policy.Printable(c.What), policy.Printable(c.Why))
 }

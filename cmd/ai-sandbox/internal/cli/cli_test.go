@@ -40,7 +40,10 @@ type stage struct {
 	ran    *RunRequest
 	called []string
 	// images is what there is, and configured what was asked about.
-	images     []ListedImage
+	images []ListedImage
+	// cleaned is what clean comes across, and cleanFails how it ends.
+	cleaned    []Cleaned
+	cleanFails error
 	configured []ImageRequest
 	out        bytes.Buffer
 	err        bytes.Buffer
@@ -98,10 +101,13 @@ func newStage(t testing.TB) *stage {
 		},
 		Clean: func(_ context.Context, r CleanRequest) error {
 			s.called = append(s.called, fmt.Sprint("clean ", r.All, r.DryRun, r.Homes))
+			for _, c := range s.cleaned {
+				r.Tell(c)
+			}
 			if r.All {
 				return r.Confirm(2)
 			}
-			return nil
+			return s.cleanFails
 		},
 		ImageSave: func(_ context.Context, _ BuildRequest, path string) error {
 			s.called = append(s.called, "save "+path)
@@ -115,7 +121,7 @@ func newStage(t testing.TB) *stage {
 			s.configured = r.Configured
 			return s.images, nil
 		},
-		CleanImages: func(_ context.Context, r ImagesRequest, dry bool) error {
+		CleanImages: func(_ context.Context, r ImagesRequest, dry bool, _ func(Cleaned)) error {
 			s.called, s.configured = append(s.called, fmt.Sprint("clean images ", dry)), r.Configured
 			return nil
 		},

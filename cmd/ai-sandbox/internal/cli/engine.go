@@ -42,9 +42,9 @@ type Engine struct {
 	// Inspect asks the machine of an image or a session; "" is what runs stand on.
 	Inspect func(ctx context.Context, r BuildRequest, what string, offline bool) (Inspection, error)
 	// Images lists all images of ours, and CleanImages removes those that nothing
-	// uses, and writes a line of each to Out; with dry it only says which.
+	// uses, and tells of each; with dry it only tells which.
 	Images      func(ctx context.Context, r ImagesRequest) ([]ListedImage, error)
-	CleanImages func(ctx context.Context, r ImagesRequest, dry bool) error
+	CleanImages func(ctx context.Context, r ImagesRequest, dry bool, tell func(Cleaned)) error
 	// Clean removes what nobody owns any more, and what else it is asked to.
 	Clean func(ctx context.Context, r CleanRequest) error
 	// ImageSave writes the images into a file, and ImageLoad takes them from one.
@@ -151,10 +151,22 @@ type CleanRequest struct {
 	Confirm func(running int) error
 	// Homes is a pattern (path.Match) for names of homes; "" is none.
 	Homes string
-	// DryRun only says what would be removed.
+	// DryRun only tells what would be removed.
 	DryRun bool
+	// Tell is called with each thing, once it is removed or was found to stay.
+	Tell func(Cleaned)
 	// NoPodman is why podman, which is the chosen runtime, can't be asked; or nil.
 	NoPodman error
+}
+
+// A Cleaned is a thing that a cleaning has come across. As JSON it is what docs/operations.md
+// says of clean --json.
+type Cleaned struct {
+	// What it is ("session 0123456789ab"), and Why it goes or stays.
+	What string `json:"what"`
+	Why  string `json:"why"`
+	// Goes: it is removed, or with DryRun it would be. Else it stays.
+	Goes bool `json:"goes"`
 }
 
 // An ImageRequest is what the user says about the images.

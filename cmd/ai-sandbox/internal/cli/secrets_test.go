@@ -77,7 +77,10 @@ func TestVerbsHideSecrets(t *testing.T) {
 	s.engine.ImageSave = func(_ context.Context, r BuildRequest, _ string) error { fmt.Fprintln(r.Out, at); return nil }
 	s.engine.ImageLoad = s.engine.ImageSave
 	s.images = []ListedImage{{Ref: at, UsedBy: said}}
-	s.engine.Clean = func(_ context.Context, r CleanRequest) error { fmt.Fprintln(r.Out, at); return nil }
+	s.engine.Clean = func(_ context.Context, r CleanRequest) error {
+		r.Tell(Cleaned{What: at, Why: at, Goes: true})
+		return nil
+	}
 	s.engine.GateUp = func(_ context.Context, r BuildRequest, _ GateRequest) error {
 		fmt.Fprintln(r.Out, at)
 		return nil
@@ -135,7 +138,7 @@ func TestVerbsHideSecrets(t *testing.T) {
 	s.write(filepath.Join(s.project, config.ProjectFile), "allow = "+canary+".example.com\n")
 	lines := map[string][]string{
 		"allow": {"allow x a.example.com"}, "deny": {"deny x a.example.com"}, "log": {"log", "log --json x"}, "policy show": {"policy show x", "policy show --json x"},
-		"build": {"build"}, "clean": {"clean"}, "config": {"config --node-mirror https://u:" + canary + "@h", "config --json --node-mirror https://u:" + canary + "@h"},
+		"build": {"build"}, "clean": {"clean", "clean --json"}, "config": {"config --node-mirror https://u:" + canary + "@h", "config --json --node-mirror https://u:" + canary + "@h"},
 		"doctor": {"doctor"}, "down": {"down x"}, "exec": {"exec x -- true"}, "explain": {"explain " + at, "explain " + canary + ".example.com"},
 		"gate up": {"gate up x"}, "gate down": {"gate down x"}, "gate ls": {"gate ls", "gate ls --json"}, "gate logs": {"gate logs x", "gate logs --json x"}, "gate reload": {"gate reload x", "gate reload --json x"}, "image save": {"image save x"}, "image load": {"image load x"}, "images": {"images", "images --json"}, "inspect": {"inspect", "inspect --json"},
 		"logs": {"logs x", "logs --json x"}, "ls": {"ls", "ls --json"}, "policy diff": {"policy diff 0 1", "policy diff --json 0 1"},

@@ -80,7 +80,6 @@ func (e *engine) clean(ctx context.Context, r cli.CleanRequest) error {
 			return err
 		}
 	}
-	removed := 0
 	var errs []error
 	if unseen != nil {
 		unseen = fmt.Errorf("podman was not asked what is left there: %w", unseen)
@@ -91,29 +90,14 @@ func (e *engine) clean(ctx context.Context, r cli.CleanRequest) error {
 		}
 	}
 	for _, i := range items {
-		done := !i.Stays()
-		if done && r.DryRun {
-			fmt.Fprintf(r.Out, "would remove %s: %s\n", i.What, i.Why)
-			removed++
-			continue
-		}
-		if done {
-			if done, err = i.Do(ctx); err != nil {
+		goes := !i.Stays()
+		if goes && !r.DryRun {
+			if goes, err = i.Do(ctx); err != nil {
 				errs = append(errs, fmt.Errorf("remove the %s: %w", i.What, err))
 				continue
 			}
 		}
-		if !done {
-			m.Say("%s stays: %s", i.What, i.Why)
-			continue
-		}
-		fmt.Fprintf(r.Out, "removed %s: %s\n", i.What, i.Why)
-		removed++
-	}
-	if r.DryRun {
-		fmt.Fprintf(r.Out, "would remove %d\n", removed)
-	} else {
-		fmt.Fprintf(r.Out, "removed %d\n", removed)
+		r.Tell(cli.Cleaned{What: i.What, Why: i.Why, Goes: goes})
 	}
 	return errors.Join(errs...)
 }

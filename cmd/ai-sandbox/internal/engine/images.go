@@ -30,8 +30,8 @@ func (e *engine) images(ctx context.Context, r cli.ImagesRequest) ([]cli.ListedI
 	return out, err
 }
 
-// cleanImages removes the images that nothing uses, or only says which.
-func (e *engine) cleanImages(ctx context.Context, r cli.ImagesRequest, dry bool) error {
+// cleanImages removes the images that nothing uses, or only tells which.
+func (e *engine) cleanImages(ctx context.Context, r cli.ImagesRequest, dry bool, tell func(cli.Cleaned)) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	req, c, list, err := listed(ctx, r)
@@ -40,19 +40,17 @@ func (e *engine) cleanImages(ctx context.Context, r cli.ImagesRequest, dry bool)
 	}
 	var errs []error
 	for _, l := range list {
-		switch {
-		case !l.Unused():
-			continue
-		case dry:
-			fmt.Fprintf(r.Out, "would remove %s %.12s\n", policy.Printable(l.Ref), l.ID)
+		if !l.Unused() {
 			continue
 		}
-		// Podman refuses where a container has come meanwhile.
-		if err := req.Remove(ctx, c, l.found); err != nil {
-			errs = append(errs, err)
-			continue
+		if !dry {
+			// Podman refuses where a container has come meanwhile.
+			if err := req.Remove(ctx, c, l.found); err != nil {
+				errs = append(errs, err)
+				continue
+			}
 		}
-		fmt.Fprintf(r.Out, "removed %s %.12s\n", policy.Printable(l.Ref), l.ID)
+		tell(cli.Cleaned{What: fmt.Sprintf("%s %.12s", policy.Printable(l.Ref), l.ID), Why: "nothing uses this image", Goes: true})
 	}
 	return errors.Join(errs...)
 }
