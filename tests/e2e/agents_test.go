@@ -3,93 +3,100 @@
 package e2e
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"net"
-	"net/http"
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
-	"time"
 
+	"ai-sandbox/tests/e2e/agenttest"
 	"ai-sandbox/tests/e2e/drive"
-	"ai-sandbox/tests/e2e/internet"
 	"ai-sandbox/tests/e2e/model"
 )
 
-// serve starts a model at an address that is like one of the internet's.
-func serve(t *testing.T, m *model.Model) (port string) {
-	t.Helper()
-	l, err := net.Listen("tcp", internet.Allowed+":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ = net.SplitHostPort(l.Addr().String())
-	s := &http.Server{Handler: m, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = s.Serve(l) }() // ends with the test
-	t.Cleanup(func() { s.Close() })
-	return port
-}
-
-// The real pi does a whole task over the gate, with a model that calls its tools: it
-// writes a file, runs a command, tries a host that is off the list, and ends.
+// The real pi does a whole task over the gate.
 func TestPiDoesATask(t *testing.T) {
 	u := newPiUser(t)
-	const content = "made by the agent\n"
-	sum := sha256.Sum256([]byte(content))
-	hash := hex.EncodeToString(sum[:])
-	no := u.Host("no.test")
-	m := &model.Model{Key: "key-" + u.Token + "-0123", Turns: []model.Turn{
-		{Tool: "write", Args: map[string]any{"path": "made.txt", "content": content}},
-		{Tool: "bash", Args: map[string]any{"command": "sha256sum made.txt | tee sum"}},
-		{Tool: "bash", Args: map[string]any{"command": "curl -sS https://" + no + "/ 2>&1; true"}},
-		{Text: "The task of " + u.Token + " is done."},
-	}}
-	at := u.Host("ok.test") + ":" + serve(t, m)
-	u.has("models.json", fmt.Sprintf(`{"providers":{"acme":{"baseUrl":"http://%s/v1","api":"openai-completions","apiKey":"never sent","compat":{"supportsReasoningEffort":true},
-		"models":[{"id":"m","reasoning":true,"thinkingLevelMap":{"xhigh":"xhigh"}}]}}}`, at))
 	u.has("settings.json", `{"defaultProvider":"acme","defaultModel":"m"}`)
-	u.Env = []string{"AI_API_TOKEN=" + m.Key}
+	agenttest.Task(t, u.Box, u.realPi())
+}
 
-	// Without its host on the list that is said, and the task is not done.
-	r := u.Run("--allow", "example.test", "pi", "--list-models")
-	if !strings.Contains(r.Err, "pi has its model at "+at+", which the allowlist does not let through; add: --allow "+at+"\n") || len(m.Asked()) > 0 {
-		t.Errorf("%s", r)
+// realPi is pi, with a model that its configuration leads to.
+func (u piUser) realPi() agenttest.Agent {
+	return agenttest.Agent{
+		Name: "pi", Key: "AI_API_TOKEN",
+		Turns: func(_, no string) []model.Turn {
+			return []model.Turn{
+				{Tool: "write", Args: map[string]any{"path": "made.txt", "content": "made by the agent\n"}},
+				{Tool: "bash", Args: map[string]any{"command": "sha256sum made.txt | tee sum"}},
+				{Tool: "bash", Args: map[string]any{"command": "curl -sS https://" + no + "/ 2>&1; true"}},
+			}
+		},
+		Flags: func(at string) []string {
+			u.has("models.json", fmt.Sprintf(`{"providers":{"acme":{"baseUrl":"http://%s/v1","api":"openai-completions","apiKey":"never sent","compat":{"supportsReasoningEffort":true},
+				"models":[{"id":"m","reasoning":true,"thinkingLevelMap":{"xhigh":"xhigh"}}]}}}`, at))
+			return nil
+		},
+		Once: []string{"--mode", "json", "-p"},
+		New:  []string{"--session-id", agenttest.ID}, Resume: [][]string{{"--session", agenttest.ID}, {"--continue"}},
+		Login: agenttest.Login{
+			File: ".pi/agent/auth.json", Text: `{"acme":{"type":"api_key","key":"LOGIN"}}`,
+			Turn: func(script string) model.Turn {
+				return model.Turn{Tool: "bash", Args: map[string]any{"command": script}}
+			},
+		},
+		Effort: `"reasoning_effort":`, Deltas: `"type":"message_update"`, Prompts: true,
 	}
+}
 
-	report := filepath.Join(t.TempDir(), "report")
-	r = u.Run("--report", report, "--allow", at, "pi", "--mode", "json", "-p", "do it")
-	asked := m.Asked()
-	if r.Code != 0 || strings.Contains(r.Err, "does not let through") {
-		t.Errorf("%s", r)
+// The real claude and codex in an image that has them: each starts without a question,
+// does a whole task, reasons as much as is said, and is logged in by the one file that
+// it is shown.
+func TestRealAgents(t *testing.T) {
+	set := newBox(t)
+	set.Env = []string{"AISB_HARNESS_PACKAGES=pi,claude,codex"}
+	set.OK("build")
+	box := func(t *testing.T) *drive.Box {
+		b := newBox(t)
+		b.Env = append(b.Env, set.Env...)
+		return b
 	}
-	if len(asked) != len(m.Turns) {
-		t.Fatalf("the model was asked %d times: %s", len(asked), r)
+	levels := map[string]string{"off": "low", "medium": "medium", "max": "max"}
+	for _, a := range []agenttest.Agent{agenttest.Claude, agenttest.Codex} {
+		t.Run(a.Name, func(t *testing.T) {
+			t.Run("task", func(t *testing.T) { agenttest.Task(t, box(t), a) })
+			t.Run("levels", func(t *testing.T) { agenttest.Levels(t, box(t), a, levels) })
+			t.Run("sessions", func(t *testing.T) { agenttest.Sessions(t, box(t), a) })
+			t.Run("extras", func(t *testing.T) { agenttest.Extras(t, box(t), a) })
+			t.Run("login", func(t *testing.T) { agenttest.LoggedIn(t, box(t), a, w.home) })
+			t.Run("terminal", func(t *testing.T) { agenttest.Terminal(t, box(t), a) })
+		})
 	}
-	events, refused := m.Streamed()
-	if deltas := strings.Count(r.Out, `"type":"message_update"`); refused > 0 || events < 20 || deltas < 20 || !strings.Contains(r.Out, "The task of "+u.Token+" is done.") {
-		t.Errorf("%d events were streamed, %d seen, %d requests without the key", events, deltas, refused)
-	}
-	if u.File(t, "made.txt") != strings.TrimSpace(content) || !strings.HasPrefix(u.File(t, "sum"), hash) {
-		t.Errorf("the tree has %q and %q", u.File(t, "made.txt"), u.File(t, "sum"))
-	}
-	// What the model was told: the hash, the refusal, the guide and how much to reason.
-	for i, want := range []string{"/etc/aisb/GUIDE.md", "", hash, "response 403"} {
-		if !strings.Contains(asked[i], want) {
-			t.Errorf("request %d has no %q: %s", i, want, drive.Tail(asked[i]))
+	t.Run("pi", func(t *testing.T) { // whose task is TestPiDoesATask
+		pi := func(t *testing.T) (*drive.Box, agenttest.Agent) {
+			u := newPiUser(t)
+			u.Env = append(u.Env, set.Env...)
+			u.has("settings.json", `{"defaultProvider":"acme","defaultModel":"m"}`)
+			return u.Box, u.realPi()
 		}
-	}
-	if !strings.Contains(asked[0], `"reasoning_effort":"xhigh"`) {
-		t.Errorf("how much to reason is not asked for: %s", drive.Tail(asked[0]))
-	}
-	rep := drive.ReadReport(t, report)
-	if !slices.ContainsFunc(rep.Refused, func(r map[string]any) bool { return r["host"] == no }) || rep.EndedBy != "command" {
-		t.Errorf("%+v", rep)
-	}
-	if _, err := os.Stat(filepath.Join(u.Dir, ".pi")); err == nil {
-		t.Error("pi left something in the project")
-	}
+		t.Run("levels", func(t *testing.T) {
+			b, a := pi(t)
+			agenttest.Levels(t, b, a, map[string]string{"off": "", "low": "low", "xhigh": "xhigh", "host": "medium"})
+		})
+		t.Run("sessions", func(t *testing.T) {
+			b, a := pi(t)
+			agenttest.Sessions(t, b, a)
+		})
+		t.Run("extras", func(t *testing.T) {
+			b, a := pi(t)
+			agenttest.Extras(t, b, a)
+		})
+		t.Run("login", func(t *testing.T) {
+			b, a := pi(t)
+			agenttest.LoggedIn(t, b, a, w.home)
+		})
+		t.Run("terminal", func(t *testing.T) {
+			b, a := pi(t)
+			agenttest.Terminal(t, b, a)
+		})
+	})
+	// Their flags are those of the table.
+	agenttest.Flags(t, box(t), "pi", "claude", "codex")
 }

@@ -3,15 +3,22 @@
 package e2e
 
 import (
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"ai-sandbox/policy"
+	"ai-sandbox/tests/e2e/agenttest"
 	"ai-sandbox/tests/e2e/canary"
 	"ai-sandbox/tests/e2e/drive"
 )
@@ -225,21 +232,7 @@ func TestPiReadsConfiguration(t *testing.T) {
 	if r := u.OK("--net", "none", "--", "cat", "/home/sandbox/.pi/agent/settings.json"); strings.Contains(r.Out, "x.ts") || !strings.Contains(r.Out, `"dark"`) {
 		t.Errorf("%s", r)
 	}
-	// Its flags are those of the table.
-	table, err := os.ReadFile("/src/docs/harnesses.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	help := u.OK("--net", "none", "--", "pi", "--help").Out
-	flags := regexp.MustCompile("--[a-z-]+").FindAllString(regexp.MustCompile(`(?m)^\| pi \|.*$`).FindString(string(table)), -1)
-	for _, flag := range flags {
-		if !strings.Contains(help, "  "+flag+" ") && !strings.Contains(help, "  "+flag+",") {
-			t.Errorf("pi has no %s: %s", flag, help)
-		}
-	}
-	if len(flags) < 4 {
-		t.Errorf("%q", flags)
-	}
+	agenttest.Flags(t, u.Box, "pi")
 	// Its settings are those that are followed or left, each by decision.
 	r := u.OK("--net", "none", "--", "sh", "-c", "cat $(find /opt/aisb -path '*pi-coding-agent/schemas/settings.schema.json')")
 	var schema struct {
@@ -281,10 +274,36 @@ func (u piUser) hasKeys(c *canary.Set) {
 		key("proxy"), key("package"), key("prefix"), key("npm"), key("update"), key("editor"), key("tracking"), key("mine"), key("sessions"), key("retry"), key("home")))
 	for _, name := range []string{"auth.json", "models-store.json", "sessions/x.jsonl", "extensions/x.ts", "AGENTS.md", "keybindings.json", "mcp.json", "skills/x/SKILL.md", "trust.json"} {
 		u.has(name, c.Add(name))
-		// Not even opened: that would be an error.
-		if name == "auth.json" || name == "models-store.json" {
-			if err := os.Chmod(filepath.Join(u.agent, name), 0); err != nil {
-				u.t.Fatal(err)
+	}
+}
+
+// opens watches what is opened in directories: the names, each once, when it is asked.
+func opens(t *testing.T, dirs ...string) func() []string {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range dirs {
+		if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_OPEN|unix.IN_ACCESS|unix.IN_ONLYDIR); err != nil {
+			t.Fatalf("%s: %v", dir, err)
+		}
+	}
+	return func() []string {
+		defer unix.Close(fd)
+		names := map[string]bool{}
+		for buf := make([]byte, 64<<10); ; {
+			n, err := unix.Read(fd, buf)
+			if errors.Is(err, unix.EAGAIN) {
+				return slices.Sorted(maps.Keys(names))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for at := 0; at < n; { // see inotify(7)
+				length := int(binary.NativeEndian.Uint32(buf[at+12:]))
+				names[strings.TrimRight(string(buf[at+unix.SizeofInotifyEvent:at+unix.SizeofInotifyEvent+length]), "\x00")] = true
+				at += unix.SizeofInotifyEvent + length
 			}
 		}
 	}
@@ -296,6 +315,7 @@ func TestPiCanaries(t *testing.T) {
 	u := newPiUser(t)
 	c := canary.New()
 	u.hasKeys(c)
+	opened := opens(t, u.agent, filepath.Join(u.agent, "sessions"), filepath.Join(u.agent, "extensions"), filepath.Join(u.agent, "skills", "x"))
 	token := c.Add("TOKEN")
 	u.Env = []string{"AI_API_TOKEN=" + token}
 	silent := func(what string, r drive.Result) {
@@ -306,6 +326,9 @@ func TestPiCanaries(t *testing.T) {
 	}
 	inside := u.OK(append(u.fakePi(), "sh", "-c", `cat ~/.pi/agent/models.json ~/.pi/agent/settings.json; grep -raF CANARY_ ~ /etc /tmp /run 2>/dev/null; ls ~/.pi/agent; test ${#AI_API_TOKEN} -gt 20`)...)
 	silent("inside", inside)
+	if got := opened(); !slices.Equal(got, []string{"models.json", "settings.json"}) {
+		t.Errorf("of pi's files %q were opened", got)
+	}
 	if !strings.Contains(inside.Out, `"X-Ref": "$AI_API_TOKEN"`) || !strings.Contains(inside.Out, `"baseUrl": "https://llm.ok.test/v1"`) || strings.Contains(inside.Out, "mcp.json") {
 		t.Errorf("%s", inside)
 	}

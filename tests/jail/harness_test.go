@@ -3,26 +3,17 @@
 package jail
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"ai-sandbox/tests/e2e/agenttest"
 	"ai-sandbox/tests/e2e/drive"
-	"ai-sandbox/tests/e2e/model"
 )
 
 // ofUser gives the box a user's home of its own, with secrets in it, and a PATH.
@@ -341,9 +332,15 @@ func TestRealHarnesses(t *testing.T) {
 		t.Fatal("npm can't be reached from here: this runs in the test host alone")
 	}
 	prefix := filepath.Join(os.Getenv("HOME"), "jail-harnesses") // the store keeps it
-	for _, name := range []string{"@anthropic-ai/claude-code@2.1.332", "@openai/codex@0.171.0", "@google/gemini-cli@0.61.0", "opencode-ai@1.18.18"} {
-		mark := filepath.Join(prefix, notPlain.ReplaceAllString(name, "-"))
-		if _, err := os.Stat(mark); err == nil {
+	var names []string
+	for _, row := range agenttest.Table(t) {
+		if row.Name == "pi" { // which podman's image has
+			continue
+		}
+		names = append(names, row.Name)
+		name := row.Package + "@" + row.Version
+		mark := filepath.Join(prefix, notPlain.ReplaceAllString(row.Package, "-"))
+		if have, err := os.ReadFile(mark); err == nil && string(have) == row.Version {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
@@ -353,226 +350,25 @@ func TestRealHarnesses(t *testing.T) {
 		if err != nil {
 			t.Fatalf("install %s: %v: %s", name, err, out)
 		}
-		write(t, mark, "", 0o600)
+		write(t, mark, row.Version, 0o600)
 	}
-	mock := startMock(t)
-	user := func(t *testing.T) *box {
+	user := func(t *testing.T) *drive.Box {
 		b := newBox(t)
-		b.Env = append(b.Env, "HOME="+filepath.Join(w.own, "users", b.Token), "PATH="+filepath.Join(prefix, "bin")+":"+os.Getenv("PATH"))
-		if err := os.MkdirAll(filepath.Join(w.own, "users", b.Token), 0o700); err != nil {
+		home := filepath.Join(w.own, "users", b.Token)
+		b.Env = append(b.Env, "HOME="+home, "PATH="+filepath.Join(prefix, "bin")+":"+os.Getenv("PATH"))
+		if err := os.MkdirAll(home, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		return b
+		return b.Box
 	}
-	t.Run("flags", func(t *testing.T) {
-		b := user(t)
-		table, err := os.ReadFile("/src/docs/harnesses.md")
-		if err != nil {
-			t.Fatal(err)
-		}
-		seen := 0
-		for _, name := range []string{"claude", "codex", "gemini", "opencode"} {
-			row := strings.Join(regexp.MustCompile(`(?m)^\| `+name+` \|.*$`).FindAllString(string(table), -1), "\n")
-			r := b.OK("--net", "none", name, "--help")
-			help := r.Out + r.Err // opencode's is there
-			if name == "codex" {
-				help += b.OK("--net", "none", name, "resume", "--help").Out
-			}
-			if version := regexp.MustCompile("` ([0-9.]+) \\|").FindStringSubmatch(row); version == nil || !strings.Contains(b.OK("--net", "none", name, "--version").Out, version[1]) {
-				t.Errorf("%s has another version: %s", name, row)
-			}
-			for _, flag := range regexp.MustCompile("--[a-z-]+|`resume").FindAllString(row, -1) {
-				seen++
-				if !regexp.MustCompile(`(?m)(^|[ ,])` + strings.Trim(flag, "`") + `\b`).MatchString(help) {
-					t.Errorf("%s has no %s: %s", name, flag, help)
-				}
-			}
-		}
-		if seen < 12 {
-			t.Errorf("looked for %d flags: %s", seen, table)
-		}
-	})
-	t.Run("claude", func(t *testing.T) {
-		b := user(t)
-		if r := b.OK("--net", "none", "claude", "--version"); !strings.Contains(r.Out, "2.1.332") {
-			t.Errorf("%s", r)
-		}
-		b.Env = append(b.Env, "ANTHROPIC_API_KEY=k-"+b.Token)
-		at := b.Host("ok.test") + ":" + mock.port
-		args := []string{"--allow", at, "--env", "ANTHROPIC_API_KEY", "--env", "ANTHROPIC_BASE_URL=http://" + at, "--env", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"}
-		r := b.OK(append(args, "claude", "-p", "TOOLTEST", "--output-format", "stream-json", "--verbose")...)
-		if !strings.Contains(r.Out, `"permissionMode":"bypassPermissions"`) || mock.asked("k-"+b.Token) == 0 {
-			t.Errorf("the mock was asked %d times: %s", mock.asked("k-"+b.Token), r)
-		}
-		if !strings.Contains(mock.log.String(), `"effort":"xhigh"`) {
-			t.Errorf("how much to reason did not get there: %s", mock.log.String())
-		}
-		if got := b.File(t, "marker-uid"); got != "1000" {
-			t.Errorf("its tool ran as %q", got)
-		}
-		// It finds its own session again in the next run.
-		if r := b.OK(append(args, "claude", "-c", "-p", "again")...); !strings.Contains(r.Out, "hello from mock") {
-			t.Errorf("%s", r)
-		}
-		// Off the list it says that it can't get there, and ends.
-		r = b.Run("--env", "ANTHROPIC_API_KEY", "--env", "ANTHROPIC_BASE_URL=http://"+b.Host("no.test")+":"+mock.port, "--env", "CLAUDE_CODE_MAX_RETRIES=0", "--", "timeout", "-k", "1", "20", "claude", "-p", "hi")
-		if r.Code == 0 || strings.Contains(r.Out, "hello from mock") {
-			t.Errorf("%s", r)
-		}
-		unseen(t, b.Host("no.test"))
-	})
-	// A whole task: a file, a command, a host off the list, the end.
-	for _, tc := range []struct {
-		name, key string
-		turns     func(dir, no string) []model.Turn
-		args      func(at string) []string
-	}{
-		{"claude", "ANTHROPIC_API_KEY", func(dir, no string) []model.Turn {
-			return []model.Turn{
-				{Tool: "Write", Args: map[string]any{"file_path": dir + "/made.txt", "content": "made by the agent\n"}},
-				{Tool: "Bash", Args: map[string]any{"command": "sha256sum made.txt | tee sum", "description": "hash"}},
-				{Tool: "Bash", Args: map[string]any{"command": "curl -sS https://" + no + "/ 2>&1; true", "description": "fetch"}},
-			}
-		}, func(at string) []string {
-			return []string{"--env", "ANTHROPIC_BASE_URL=http://" + at, "--env", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "claude", "-p", "do it", "--output-format", "stream-json", "--verbose", "--include-partial-messages"}
-		}},
-		{"codex", "MOCK_KEY", func(_, no string) []model.Turn {
-			return []model.Turn{
-				{Tool: "exec_command", Args: map[string]any{"cmd": "echo made by the agent >made.txt"}},
-				{Tool: "exec_command", Args: map[string]any{"cmd": "sha256sum made.txt | tee sum"}},
-				{Tool: "exec_command", Args: map[string]any{"cmd": "curl -sS https://" + no + "/ 2>&1; true"}},
-			}
-		}, func(at string) []string {
-			return []string{"codex", "exec", "--skip-git-repo-check", "--json", "-c", "model_provider=mock", "-c", "model_providers.mock.name=mock", "-c", "model_providers.mock.base_url=http://" + at + "/v1",
-				"-c", "model_providers.mock.wire_api=responses", "-c", "model_providers.mock.env_key=MOCK_KEY", "-c", "model=m", "do it"}
-		}},
-	} {
-		t.Run(tc.name+" does a task", func(t *testing.T) {
+	t.Run("flags", func(t *testing.T) { agenttest.Flags(t, user(t), names...) })
+	for _, a := range []agenttest.Agent{agenttest.Claude, agenttest.Codex} {
+		t.Run(a.Name, func(t *testing.T) {
 			b := user(t)
-			no := b.Host("no.test")
-			m := &model.Model{Key: "k-" + b.Token + "-0123", Turns: append(tc.turns(b.Dir, no), model.Turn{Text: "The task of " + b.Token + " is done."})}
-			l, err := net.Listen("tcp", "198.51.100.10:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := &http.Server{Handler: m, ReadHeaderTimeout: 10 * time.Second}
-			go func() { _ = s.Serve(l) }() // ends with the test
-			t.Cleanup(func() { s.Close() })
-			_, port, _ := net.SplitHostPort(l.Addr().String())
-			at := b.Host("ok.test") + ":" + port
-			report := filepath.Join(t.TempDir(), "report")
-			b.Env = append(b.Env, tc.key+"="+m.Key)
-			r := b.OK(append([]string{"--report", report, "--allow", at, "--env", tc.key}, tc.args(at)...)...)
-			asked := m.Asked()
-			if len(asked) != len(m.Turns) {
-				t.Fatalf("the model was asked %d times: %s", len(asked), r)
-			}
-			sum := sha256.Sum256([]byte("made by the agent\n"))
-			hash := hex.EncodeToString(sum[:])
-			if got := b.File(t, "sum"); !strings.HasPrefix(got, hash) || b.File(t, "made.txt") != "made by the agent" {
-				t.Errorf("the tree has %q", got)
-			}
-			for i, want := range []string{"/etc/aisb/GUIDE.md", "", hash, "response 403"} {
-				if !strings.Contains(asked[i], want) {
-					t.Errorf("request %d has no %q: %s", i, want, drive.Tail(asked[i]))
-				}
-			}
-			events, _ := m.Streamed()
-			if events < 15 || !strings.Contains(r.Out, "The task of "+b.Token+" is done.") || tc.name == "claude" && strings.Count(r.Out, `"text_delta"`) < 3 {
-				t.Errorf("%d events: %s", events, r)
-			}
-			// Codex asks its maker's hosts too.
-			rep := drive.ReadReport(t, report)
-			if !slices.ContainsFunc(rep.Refused, func(r map[string]any) bool { return r["host"] == no }) || rep.EndedBy != "command" {
-				t.Errorf("%+v", rep)
-			}
-			unseen(t, no)
+			agenttest.Task(t, b, a)
+			unseen(t, b.Host("no.test"))
 		})
-	}
-	t.Run("codex", func(t *testing.T) {
-		b := user(t)
-		if r := b.OK("--net", "none", "codex", "--version"); !strings.Contains(r.Out, "0.171.0") {
-			t.Errorf("%s", r)
-		}
-		b.Env = append(b.Env, "MOCK_KEY=k-"+b.Token)
-		at := b.Host("ok.test") + ":" + mock.port
-		r := b.OK("--allow", at, "--env", "MOCK_KEY", "codex", "exec", "--skip-git-repo-check",
-			"-c", "model_provider=mock", "-c", "model_providers.mock.name=mock", "-c", "model_providers.mock.base_url=http://"+at+"/v1", "-c", "model_providers.mock.wire_api=responses",
-			"-c", "model_providers.mock.env_key=MOCK_KEY", "-c", "model=m", "hi")
-		if !strings.Contains(r.Out+r.Err, "hello from mock") || !strings.Contains(r.Err, "sandbox: danger-full-access") || !strings.Contains(r.Err, "approval: never") || !strings.Contains(r.Err, "reasoning effort: xhigh") || mock.asked("k-"+b.Token) == 0 {
-			t.Errorf("the mock was asked %d times: %s", mock.asked("k-"+b.Token), r)
-		}
-	})
-}
-
-// A mock answers as Anthropic's and OpenAI's servers do.
-type mock struct {
-	port string
-	log  drive.Buffer
-}
-
-func (m *mock) asked(key string) int { return strings.Count(m.log.String(), key) }
-
-func startMock(t *testing.T) *mock {
-	t.Helper()
-	l, err := net.Listen("tcp", "198.51.100.10:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &mock{}
-	_, m.port, _ = strings.Cut(l.Addr().String(), ":")
-	s := &http.Server{Handler: http.HandlerFunc(m.answer), ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = s.Serve(l) }() // ends with the test
-	t.Cleanup(func() { s.Close() })
-	return m
-}
-
-func (m *mock) answer(rw http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return
-	}
-	fmt.Fprintln(&m.log, r.Method, r.URL.Path, r.Header.Get("Authorization"), r.Header.Get("X-Api-Key"))
-	fmt.Fprintln(&m.log, regexp.MustCompile(`"effort":"[a-z]*"`).FindAllString(string(body), -1))
-	type o = map[string]any
-	event := func(name string, v o) {
-		v["type"] = name
-		text, err := json.Marshal(v)
-		if err == nil {
-			fmt.Fprintf(rw, "event: %s\ndata: %s\n\n", name, text)
-		}
-	}
-	rw.Header().Set("Content-Type", "text/event-stream")
-	switch {
-	case strings.HasSuffix(r.URL.Path, "/v1/messages"):
-		var q struct {
-			Model  string `json:"model"`
-			Stream bool   `json:"stream"`
-		}
-		_ = json.Unmarshal(body, &q) // what is not there is not used
-		message := o{"id": "msg_1", "type": "message", "role": "assistant", "model": q.Model, "content": []o{}, "stop_reason": nil, "stop_sequence": nil, "usage": o{"input_tokens": 1, "output_tokens": 1}}
-		block, delta, stop := o{"type": "text", "text": ""}, o{"type": "text_delta", "text": "hello from mock"}, "end_turn"
-		if bytes.Contains(body, []byte("TOOLTEST")) && !bytes.Contains(body, []byte("tool_result")) && bytes.Contains(body, []byte(`"Bash"`)) {
-			block, stop = o{"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": o{}}, "tool_use"
-			delta = o{"type": "input_json_delta", "partial_json": `{"command": "id -u >marker-uid", "description": "t"}`}
-		}
-		if !q.Stream {
-			rw.Header().Set("Content-Type", "application/json")
-			message["content"], message["stop_reason"] = []o{{"type": "text", "text": "hello from mock"}}, "end_turn"
-			_ = json.NewEncoder(rw).Encode(message) // the client tells
-			return
-		}
-		event("message_start", o{"message": message})
-		event("content_block_start", o{"index": 0, "content_block": block})
-		event("content_block_delta", o{"index": 0, "delta": delta})
-		event("content_block_stop", o{"index": 0})
-		event("message_delta", o{"delta": o{"stop_reason": stop, "stop_sequence": nil}, "usage": o{"output_tokens": 2}})
-		event("message_stop", o{})
-	case strings.HasSuffix(r.URL.Path, "/responses"):
-		event("response.created", o{"response": o{"id": "r1"}})
-		event("response.output_item.done", o{"output_index": 0, "item": o{"type": "message", "role": "assistant", "id": "m1", "content": []o{{"type": "output_text", "text": "hello from mock"}}}})
-		event("response.completed", o{"response": o{"id": "r1", "usage": o{"input_tokens": 1, "input_tokens_details": nil, "output_tokens": 1, "output_tokens_details": nil, "total_tokens": 2}}})
-	default:
-		http.Error(rw, `{"error":{"type":"not_found_error","message":"nope"}}`, http.StatusNotFound)
+		// The whole of it on podman (TestRealAgents).
+		t.Run(a.Name+" goes on", func(t *testing.T) { agenttest.Sessions(t, user(t), a) })
 	}
 }

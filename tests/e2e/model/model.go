@@ -51,6 +51,10 @@ type object = map[string]any
 
 // ServeHTTP is one request.
 func (m *Model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost { // as a web socket asks
+		http.Error(w, `{"error":{"message":"nothing is here"}}`, http.StatusNotFound)
+		return
+	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, 8<<20))
 	if err != nil {
 		return // the client is gone

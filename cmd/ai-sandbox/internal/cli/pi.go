@@ -29,8 +29,8 @@ func readPi(s setup) (in pibridge.Input, err error) {
 }
 
 // bridge gives pi's home in the sandbox the configuration of this machine, and tells
-// what its model needs.
-func (a *app) bridge(in *policy.Input, s setup) ([]need, error) {
+// what its model needs. loggedIn is that it has its file with keys.
+func (a *app) bridge(in *policy.Input, s setup, loggedIn bool) ([]need, error) {
 	if !s.settings.Bool("pi_config") {
 		return nil, nil
 	}
@@ -48,7 +48,7 @@ func (a *app) bridge(in *policy.Input, s setup) ([]need, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.NeedsToken && !a.env.Has(from.Token) && !passes(*in, from.Token) {
+	if r.NeedsToken && !loggedIn && !a.env.Has(from.Token) && !passes(*in, from.Token) {
 		return nil, fmt.Errorf("pi's providers (~/%s) take their key from %s in a sandbox, and it is unset or empty here; set it, name another variable with --pi-token-env, or use --no-pi-config", pibridge.ModelsFile, from.Token)
 	}
 	settings := policy.HomeManaged{Path: pibridge.SettingsFile, Mode: 0o600, Content: r.Settings, None: r.Settings == nil, Keys: true}

@@ -100,7 +100,6 @@ func (a *app) request(s setup, p policy.Policy) RunRequest {
 
 // policy decides what the run may do.
 func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) {
-	command := inv.Args
 	h := harness.Generic
 	level := s.settings.Text("thinking")
 	if inv.Harness != "" {
@@ -108,21 +107,20 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 		if h, ok = harness.Lookup(inv.Harness); !ok {
 			return policy.Policy{}, ImagePlan{}, fmt.Errorf("harness %s is unknown", quote(inv.Harness))
 		}
-		command = h.Argv(inv.Args, level)
 	}
 	in := policy.Input{
 		Facts: policy.Facts{
 			Project: s.Facts.Project.Path, RuntimeDir: s.Facts.Dirs.Runtime(),
 			SELinux: s.Facts.SELinux, EnvSet: a.env.Has, Limits: s.Facts.LimitFacts(),
 		},
-		Runtime: s.settings.Text("runtime"), Harness: inv.Harness, Command: command,
+		Runtime: s.settings.Text("runtime"), Harness: inv.Harness, Command: inv.Args,
 		Net: s.settings.Text("net"), Engine: s.settings.Text("gate_engine"), GateName: s.settings.Text("gate"),
 		ReadOnly: s.settings.Text("fs") == "ro", ExtraCA: s.image.CA != nil,
 		KeepRoot: s.settings.Bool("insecure_keep_root"),
 		Env:      s.settings.Values("env"), Limits: limits(s.settings),
 		// A workspace that ends with the sandbox has no home to come back to.
 		EphemeralHome: s.settings.Bool("ephemeral_home") || a.workspace != "",
-		Hold:          inv.Verb != "" && len(command) == 0,
+		Hold:          inv.Verb != "" && h.Name == "" && len(inv.Args) == 0,
 	}
 	if as := h.Reasons(inv.Args, level); as != "" {
 		in.Thinking = &policy.Thinking{Level: level, As: as}
@@ -156,14 +154,27 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 	if in.Publish, in.PublishAddr, err = s.publish(); err != nil {
 		errs = append(errs, err)
 	}
+	var loggedIn bool
 	if in.Runtime == policy.RuntimeLocal {
-		a.harness(&in, s, h)
+		loggedIn = a.harness(&in, s, h)
 	} else {
-		a.login(&in, s, h)
+		loggedIn = a.login(&in, s, h)
+	}
+	if h.Name != "" {
+		vars := vars(in)
+		if v, ok := vars[h.BaseURL]; ok && v == "" && h.Keyed.Args != nil {
+			a.notef("%s does not read %s, and is told what --env %[2]s=ADDRESS says; passed by name it leads nowhere", h.Name, h.BaseURL)
+		}
+		if loggedIn { // by the file, which counts as it does outside
+			for _, name := range h.Credentials {
+				delete(vars, name)
+			}
+		}
+		in.Command = h.Argv(inv.Args, level, vars)
 	}
 	needs := hostsOf(h, in)
 	if h.Bridge {
-		if needs, err = a.bridge(&in, s); err != nil {
+		if needs, err = a.bridge(&in, s, loggedIn); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -252,25 +263,26 @@ func inImage(h harness.Harness, set []string) error {
 
 // harness adds what an agent gets of the user's home, and what its own home in
 // the jail starts with.
-func (a *app) harness(in *policy.Input, s setup, h harness.Harness) {
-	a.access(in, h, harness.BindInput{
+func (a *app) harness(in *policy.Input, s setup, h harness.Harness) (loggedIn bool) {
+	return a.access(in, h, harness.BindInput{
 		Home: s.Facts.Home, Project: in.Facts.Project, Workdir: in.Place(), WholeHome: s.settings.Bool("bind_harness_home"),
-		// Pi makes a lock beside the file, and ends where it can't.
+		// Pi's has the keys of all providers, and it is given one by a variable.
 		Login: s.settings.Text("credentials") == "host" || s.settings.Text("credentials") == "" && !h.Bridge,
 	})
 }
 
 // login is the same for podman: nothing of the user's home, but for the file with the
 // login where that is asked for.
-func (a *app) login(in *policy.Input, s setup, h harness.Harness) {
+func (a *app) login(in *policy.Input, s setup, h harness.Harness) (loggedIn bool) {
 	asked := s.settings.Text("credentials") == "host"
-	a.access(in, h, harness.BindInput{Home: s.Facts.Home, Workdir: in.Place(), Login: asked, Container: true})
-	if asked && len(in.Binds) == 0 && h.Name != "" {
+	loggedIn = a.access(in, h, harness.BindInput{Home: s.Facts.Home, Workdir: in.Place(), Login: asked, Container: true})
+	if asked && !loggedIn && h.Name != "" {
 		a.notef("there is no file with a login of %s in your home; it is not logged in", h.Name)
 	}
+	return loggedIn
 }
 
-func (a *app) access(in *policy.Input, h harness.Harness, from harness.BindInput) {
+func (a *app) access(in *policy.Input, h harness.Harness, from harness.BindInput) (loggedIn bool) {
 	from.Exists = func(path string) (isDir, ok bool) {
 		info, err := os.Lstat(path)
 		return err == nil && info.IsDir(), err == nil && (info.IsDir() || info.Mode().IsRegular())
@@ -280,17 +292,40 @@ func (a *app) access(in *policy.Input, h harness.Harness, from harness.BindInput
 	for _, l := range access.Links {
 		in.Links = append(in.Links, policy.HomeLink{Path: l.Path, To: l.To})
 	}
-	seed(in, h, access.Links)
+	a.seed(in, h, access.Links)
 	for _, n := range access.Notes {
 		a.notef("%s", n)
 	}
+	return access.LoggedIn
 }
 
 // seed is what an agent's own home in the sandbox starts with.
-func seed(in *policy.Input, h harness.Harness, links []harness.Link) {
-	for _, f := range h.Seeds(in.Place(), links) {
+func (a *app) seed(in *policy.Input, h harness.Harness, links []harness.Link) {
+	value := func(name string) string {
+		if i := slices.IndexFunc(in.EnvFile, func(s policy.Secret) bool { return s.Name() == name }); i >= 0 {
+			return in.EnvFile[i].Reveal()
+		}
+		if v, ok := vars(*in)[name]; ok {
+			return cmp.Or(v, a.env[name])
+		}
+		return ""
+	}
+	for _, f := range h.Seeds(in.Place(), links, value) {
 		in.Seeds = append(in.Seeds, policy.HomeSeed{Path: f.Path, Mode: uint32(f.Mode.Perm()), Content: f.Content})
 	}
+}
+
+// vars are the variables that the user passes to an agent.
+func vars(in policy.Input) harness.Vars {
+	out := harness.Vars{}
+	for _, s := range in.EnvFile {
+		out[s.Name()] = ""
+	}
+	for _, e := range in.Env {
+		name, value, _ := strings.Cut(e, "=")
+		out[name] = value
+	}
+	return out
 }
 
 // localFacts are what the local runtime stands on.

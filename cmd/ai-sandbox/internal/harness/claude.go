@@ -43,13 +43,21 @@ var claude = Harness{
 
 // claudeSeeds: without the first claude looks for its maker's hosts and asks for
 // a theme and for trust, and starts with none of them; without the second it
-// asks, at each start with the flag, whether it may go without asking.
-func claudeSeeds(workdir string) []Seed {
+// asks, at each start with the flag, whether it may go without asking. It also asks,
+// with a no as its answer, whether it may use a key of its environment, and knows the
+// key again by its end. A key that this would be much of is left to be asked about.
+func claudeSeeds(workdir string, value func(string) string) []Seed {
+	const end, enough = 20, 60
+	own := map[string]any{
+		"hasCompletedOnboarding": true,
+		"theme":                  "dark",
+		"projects":               map[string]any{workdir: map[string]any{"hasTrustDialogAccepted": true}},
+	}
+	if key := strings.TrimSpace(value("ANTHROPIC_API_KEY")); len(key) >= enough {
+		own["customApiKeyResponses"] = map[string]any{"approved": []string{key[len(key)-end:]}, "rejected": []string{}}
+	}
 	return []Seed{
-		{Path: ".claude.json", Mode: 0o600, Content: asJSON(map[string]any{
-			"hasCompletedOnboarding": true,
-			"projects":               map[string]any{workdir: map[string]any{"hasTrustDialogAccepted": true}},
-		})},
+		{Path: ".claude.json", Mode: 0o600, Content: asJSON(own)},
 		{Path: ".claude/settings.json", Mode: 0o600, Content: asJSON(map[string]any{"skipDangerousModePermissionPrompt": true})},
 	}
 }

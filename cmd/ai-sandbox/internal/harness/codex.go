@@ -22,13 +22,16 @@ var codex = Harness{
 		},
 		Short: []string{"-a", "-s"},
 	},
+	// It reads the second one itself in exec alone, and the others never.
 	Credentials: []string{"OPENAI_API_KEY", "CODEX_API_KEY"},
+	Keyed:       Keyed{Args: codexKey, Keys: []string{"model_provider", "openai_base_url"}, Choices: []string{"--profile", "--oss", "--local-provider"}, Short: []string{"-p"}},
 	// The second is for a login with ChatGPT.
 	Hosts: []string{"api.openai.com", "chatgpt.com"}, BaseURL: "OPENAI_BASE_URL",
 	Session: Session{Resume: []string{"resume", ID}, Last: []string{"resume", "--last"}},
 	Model:   "--model",
+	// Its models have no less than low (codex debug models).
 	Thinking: Thinking{Flag: "-c", Before: "model_reasoning_effort=", Key: "model_reasoning_effort", Words: map[string]string{
-		"off": "none", "minimal": "minimal", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "xhigh",
+		"off": "low", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max",
 	}},
 	Verbs: []string{
 		"a", "agents", "app-server", "apply", "archive", "cloud", "completion", "debug", "delete", "doctor",
@@ -42,8 +45,23 @@ var codex = Harness{
 	dangers: "configuration, hooks, skills, plugins, MCP servers and rules, and, where its background server runs, the socket that commands it",
 }
 
+// codexKey is a provider that differs from its own by taking the key from a variable,
+// and so asks for no login. Its own can't be changed.
+func codexKey(name, address string) []string {
+	switch {
+	case name == "" && address == "":
+		return nil
+	case name == "":
+		return []string{"-c", "openai_base_url=" + tomlString(address)}
+	case address == "":
+		address = "https://api.openai.com/v1"
+	}
+	return []string{"-c", "model_provider=openai-key", "-c", fmt.Sprintf(
+		`model_providers.openai-key={name="OpenAI", base_url=%s, env_key=%s, wire_api="responses"}`, tomlString(address), tomlString(name))}
+}
+
 // codexSeeds: without it codex asks for trust in a git repository.
-func codexSeeds(workdir string) []Seed {
+func codexSeeds(workdir string, _ func(string) string) []Seed {
 	text := "[projects." + tomlString(workdir) + "]\ntrust_level = \"trusted\"\n"
 	return []Seed{{Path: ".codex/config.toml", Mode: 0o600, Content: []byte(text)}}
 }

@@ -17,7 +17,14 @@ var gemini = Harness{
 	dangers: "settings, extensions, hooks, skills, MCP servers and policies",
 }
 
-// geminiSeeds: without it gemini asks whether the directory is trusted.
-func geminiSeeds(workdir string) []Seed {
-	return []Seed{{Path: ".gemini/trustedFolders.json", Mode: 0o600, Content: asJSON(map[string]any{workdir: "TRUST_FOLDER"})}}
+// geminiSeeds: without them gemini asks whether the directory is trusted, and how it is
+// logged in where a variable says so already.
+func geminiSeeds(workdir string, value func(string) string) []Seed {
+	out := []Seed{{Path: ".gemini/trustedFolders.json", Mode: 0o600, Content: asJSON(map[string]any{workdir: "TRUST_FOLDER"})}}
+	if value("GEMINI_API_KEY") != "" {
+		out = append(out, Seed{Path: ".gemini/settings.json", Mode: 0o600, Content: asJSON(map[string]any{
+			"security": map[string]any{"auth": map[string]any{"selectedType": "gemini-api-key"}},
+		})})
+	}
+	return out
 }

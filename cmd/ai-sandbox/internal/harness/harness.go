@@ -35,6 +35,9 @@ type Harness struct {
 	// never allowed by themselves. BaseURL is the variable that leads elsewhere, or "".
 	Hosts   []string
 	BaseURL string
+	// Keyed are the arguments for a program that does not read Credentials and
+	// BaseURL by itself.
+	Keyed Keyed
 	// Bridge: the program's configuration on this machine is rewritten for it, by
 	// pibridge, and Token is the default of pi_token_env.
 	Bridge bool
@@ -54,14 +57,17 @@ type Harness struct {
 	dir string
 	// credential is the file with the login, "" when it can't be had alone.
 	credential string
+	// locks: it makes a lock beside that file, and ends where it can't.
+	locks bool
 	// transcripts is where a project's own are, nil when they can't be told
 	// from other projects'.
 	transcripts func(project string) string
 	// obeyed is a directory in transcripts that later sessions take
 	// instructions from.
 	obeyed string
-	// seeds are the files that spare the first run its questions.
-	seeds func(workdir string) []Seed
+	// seeds are the files that spare the first run its questions. value is of a
+	// variable that the run passes.
+	seeds func(workdir string, value func(name string) string) []Seed
 	// guide is the file below the home from which the program takes standing
 	// instructions.
 	guide string
@@ -114,15 +120,55 @@ func (h Harness) thinkingArgs(level string, args []string) []string {
 	if word == "" || len(args) > 0 && slices.Contains(h.Verbs, args[0]) {
 		return nil
 	}
+	if said(args, t.Key) {
+		return nil
+	}
+	return []string{t.Flag, t.Before + word}
+}
+
+// said tells whether one of keys is in an argument.
+func said(args []string, keys ...string) bool {
 	for _, arg := range args {
 		if arg == "--" {
 			break
 		}
-		if strings.Contains(arg, t.Key) {
-			return nil
+		if slices.ContainsFunc(keys, func(key string) bool { return strings.Contains(arg, key) }) {
+			return true
 		}
 	}
-	return []string{t.Flag, t.Before + word}
+	return false
+}
+
+// Vars are the variables that a run passes to a program; one that it passes by name is
+// there without its value.
+type Vars map[string]string
+
+// Keyed is how a program is told of its key in a variable, and of another address:
+// not at all where Args is nil.
+type Keyed struct {
+	// Args are for the key in the variable name, or "" for a login of its own, at
+	// address, or "" for its own.
+	Args func(name, address string) []string
+	// Choices and Short are as Skip's: by these the user says where the model is.
+	Choices, Short []string
+	// Keys are in an argument that says it, too.
+	Keys []string
+}
+
+// keyArgs are the arguments for the first variable that the run passes. One that leads
+// to an address that is not to be seen leads nowhere.
+func (h Harness) keyArgs(args []string, vars Vars) []string {
+	k := h.Keyed
+	address, elsewhere := vars[h.BaseURL]
+	if k.Args == nil || elsewhere && address == "" || said(args, k.Keys...) || (Skip{Choices: k.Choices, Short: k.Short}).chosen(args) {
+		return nil
+	}
+	for _, name := range h.Credentials {
+		if _, ok := vars[name]; ok {
+			return k.Args(name, address)
+		}
+	}
+	return k.Args("", address)
 }
 
 // An Extra is what a user can show an agent of his own.
@@ -160,11 +206,11 @@ func Lookup(name string) (Harness, bool) {
 }
 
 // Argv is the command line inside: the harness with the user's arguments, and
-// before them Skip's flag and the thinking level ("" for the program's own), where
-// they mean something and the user has not chosen. They stand first, for new and
-// resumed runs alike: there no option that takes a list, and no "--", can swallow
-// them.
-func (h Harness) Argv(args []string, level string) []string {
+// before them Skip's flag, the thinking level ("" for the program's own) and where its
+// key is (vars), where they mean something and the
+// user has not chosen. They stand first, for new and resumed runs alike: there no
+// option that takes a list, and no "--", can swallow them.
+func (h Harness) Argv(args []string, level string, vars Vars) []string {
 	if len(args) > 0 && slices.Contains(h.Verbs, args[0]) {
 		return slices.Concat(h.Command[:1], args)
 	}
@@ -172,7 +218,7 @@ func (h Harness) Argv(args []string, level string) []string {
 	if h.Skip.Flag != "" && !h.Skip.chosen(args) {
 		argv = append(argv, h.Skip.Flag)
 	}
-	return slices.Concat(argv, h.thinkingArgs(level, args), args)
+	return slices.Concat(argv, h.thinkingArgs(level, args), h.keyArgs(args, vars), args)
 }
 
 // Reasons is what a level is for the command line: the arguments that say so, or ""

@@ -169,7 +169,7 @@ func TestArgv(t *testing.T) {
 		}
 		args := strings.Fields(tc.args)
 		kept := slices.Clone(args)
-		if got := strings.Join(h.Argv(args, ""), " "); got != tc.want {
+		if got := strings.Join(h.Argv(args, "", nil), " "); got != tc.want {
 			t.Errorf("%s with %q:\n%s\ninstead of\n%s", tc.harness, tc.args, got, tc.want)
 		}
 		if !slices.Equal(args, kept) {
@@ -190,8 +190,8 @@ func TestThinking(t *testing.T) {
 		{"claude", "xhigh", "-- --effort", "claude --dangerously-skip-permissions --effort xhigh -- --effort"},
 		{"claude", "xhigh", "mcp list", "claude mcp list"},
 		{"codex", "xhigh", "exec hi", "codex --dangerously-bypass-approvals-and-sandbox -c model_reasoning_effort=xhigh exec hi"},
-		{"codex", "off", "", "codex --dangerously-bypass-approvals-and-sandbox -c model_reasoning_effort=none"},
-		{"codex", "max", "-s read-only", "codex -c model_reasoning_effort=xhigh -s read-only"},
+		{"codex", "off", "", "codex --dangerously-bypass-approvals-and-sandbox -c model_reasoning_effort=low"},
+		{"codex", "max", "-s read-only", "codex -c model_reasoning_effort=max -s read-only"},
 		{"codex", "xhigh", `exec -c model_reasoning_effort="low"`, `codex --dangerously-bypass-approvals-and-sandbox exec -c model_reasoning_effort="low"`},
 		{"codex", "xhigh", "login", "codex login"},
 		{"pi", "xhigh", "", "pi"}, // it is in its settings
@@ -200,7 +200,7 @@ func TestThinking(t *testing.T) {
 	} {
 		h := lookup(t, tc.harness)
 		args := strings.Fields(tc.args)
-		got := strings.Join(h.Argv(args, tc.level), " ")
+		got := strings.Join(h.Argv(args, tc.level, nil), " ")
 		if got != tc.want {
 			t.Errorf("%s %s with %q:\n%s\ninstead of\n%s", tc.harness, tc.level, tc.args, got, tc.want)
 		}
@@ -220,12 +220,46 @@ func TestThinking(t *testing.T) {
 	}
 }
 
+// TestKeyed: where a program takes its key from, when the run passes it one.
+func TestKeyed(t *testing.T) {
+	const at = ` -c model_provider=openai-key -c model_providers.openai-key={name="OpenAI", base_url="%s", env_key="%s", wire_api="responses"}`
+	const x = "codex --dangerously-bypass-approvals-and-sandbox"
+	own := fmt.Sprintf(at, "https://api.openai.com/v1", "OPENAI_API_KEY")
+	for _, tc := range []struct {
+		harness, args string
+		vars          Vars
+		want          string
+	}{
+		{"codex", "exec hi", nil, x + " exec hi"},
+		{"codex", "exec hi", Vars{"OTHER": ""}, x + " exec hi"},
+		{"codex", "exec hi", Vars{"OPENAI_BASE_URL": "http://llm.test"}, x + ` -c openai_base_url="http://llm.test" exec hi`},
+		{"codex", "-c openai_base_url=x", Vars{"OPENAI_API_KEY": "", "OPENAI_BASE_URL": "http://llm.test"}, x + ` -c openai_base_url=x`},
+		{"codex", "exec hi", Vars{"OPENAI_API_KEY": ""}, x + own + " exec hi"},
+		{"codex", "", Vars{"CODEX_API_KEY": ""}, x + fmt.Sprintf(at, "https://api.openai.com/v1", "CODEX_API_KEY")},
+		{"codex", "", Vars{"CODEX_API_KEY": "", "OPENAI_API_KEY": ""}, x + own},
+		{"codex", "", Vars{"OPENAI_API_KEY": "", "OPENAI_BASE_URL": `http://llm.test:8080/v1"`}, x + fmt.Sprintf(at, `http://llm.test:8080/v1\"`, "OPENAI_API_KEY")},
+		{"codex", "", Vars{"OPENAI_API_KEY": "", "OPENAI_BASE_URL": ""}, x},
+		{"codex", "resume --last", Vars{"OPENAI_API_KEY": ""}, x + own + " resume --last"},
+		// Not against what the user chose, and not for its commands.
+		{"codex", "-c model_provider=mine", Vars{"OPENAI_API_KEY": ""}, x + " -c model_provider=mine"},
+		{"codex", "-p mine", Vars{"OPENAI_API_KEY": ""}, x + " -p mine"},
+		{"codex", "--profile=mine", Vars{"OPENAI_API_KEY": ""}, x + " --profile=mine"},
+		{"codex", "exec --oss hi", Vars{"OPENAI_API_KEY": ""}, x + " exec --oss hi"},
+		{"codex", "login status", Vars{"OPENAI_API_KEY": ""}, "codex login status"},
+		{"claude", "-p hi", Vars{"ANTHROPIC_API_KEY": "", "ANTHROPIC_BASE_URL": "http://llm.test"}, "claude --dangerously-skip-permissions -p hi"},
+	} {
+		if got := strings.Join(lookup(t, tc.harness).Argv(strings.Fields(tc.args), "", tc.vars), " "); got != tc.want {
+			t.Errorf("%s with %q and %q:\n%s\ninstead of\n%s", tc.harness, tc.args, tc.vars, got, tc.want)
+		}
+	}
+}
+
 // TestArgvOwnsItsTable: what a caller appends to one argv is not in the next.
 func TestArgvOwnsItsTable(t *testing.T) {
 	for _, h := range Table {
-		_ = append(h.Argv(nil, "high"), "--planted")
-		_ = append(h.Argv([]string{"login"}, "high"), "--planted")
-		if slices.Contains(h.Argv([]string{"x"}, "high"), "--planted") || slices.Contains(h.Command, "--planted") {
+		_ = append(h.Argv(nil, "high", nil), "--planted")
+		_ = append(h.Argv([]string{"login"}, "high", nil), "--planted")
+		if slices.Contains(h.Argv([]string{"x"}, "high", nil), "--planted") || slices.Contains(h.Command, "--planted") {
 			t.Errorf("%s: the table can be written through an argv", h.Name)
 		}
 	}
@@ -316,6 +350,9 @@ func TestBindsShut(t *testing.T) {
 				rel := strings.TrimPrefix(m.Source, hostHome+"/")
 				transcript := h.transcripts != nil && rel == h.transcripts(project)
 				memory := h.obeyed != "" && rel == path.Join(h.transcripts(project), h.obeyed) && m.ReadOnly
+				if m.Kind == policy.KindTmpfs && m.Source == "" && h.locks {
+					continue
+				}
 				if rel != h.credential && !transcript && !memory {
 					t.Errorf("%s binds %s", h.Name, m.Source)
 				}
@@ -400,7 +437,10 @@ func TestLogin(t *testing.T) {
 			in.Login, in.Container = asked, true
 			got := h.Binds(in)
 			want := asked && h.credential != ""
-			if (len(got.Binds) == 1) != want || want && (got.Binds[0].Source != hostHome+"/"+h.credential || !got.Binds[0].ReadOnly) || len(got.Loud) > 0 {
+			got.Binds = slices.DeleteFunc(got.Binds, func(m policy.Mount) bool {
+				return h.locks && m.Kind == policy.KindTmpfs && path.Dir(m.Target) == RunDir
+			})
+			if got.LoggedIn != want || (len(got.Binds) == 1) != want || want && (got.Binds[0].Source != hostHome+"/"+h.credential || !got.Binds[0].ReadOnly) || len(got.Loud) > 0 {
 				t.Errorf("%s, %t: %+v", h.Name, asked, got)
 			}
 			for _, l := range got.Links { // an earlier run's is taken away
@@ -430,12 +470,15 @@ func TestPlace(t *testing.T) {
 	}
 }
 
+// unset is a run that passes no variable.
+func unset(string) string { return "" }
+
 func TestSeeds(t *testing.T) {
 	var b strings.Builder
 	for _, dir := range []string{project, "/project", "/home/dev/a \"b\"\\c\n\x7f<é>"} {
 		for _, h := range append(slices.Clone(Table), Harness{}) {
 			fmt.Fprintf(&b, "%q in %q\n", h.Name, dir)
-			for _, s := range h.Seeds(dir, h.Binds(full.input(project, false)).Links) {
+			for _, s := range h.Seeds(dir, h.Binds(full.input(project, false)).Links, unset) {
 				fmt.Fprintf(&b, "~/%s %o\n%s", s.Path, s.Mode, s.Content)
 				if path.IsAbs(s.Path) || s.Mode != 0o600 {
 					t.Errorf("%s: ~/%s has mode %o", h.Name, s.Path, s.Mode)
@@ -456,18 +499,44 @@ func TestSeeds(t *testing.T) {
 
 	// Nothing is written through a link into the host's home.
 	for _, h := range Table {
-		own := h.Seeds(project, h.Binds(machine(nil).input(project, true)).Links)
-		for _, s := range h.Seeds(project, h.Binds(full.input(project, true)).Links) {
+		own := h.Seeds(project, h.Binds(machine(nil).input(project, true)).Links, unset)
+		for _, s := range h.Seeds(project, h.Binds(full.input(project, true)).Links, unset) {
 			if strings.HasPrefix(s.Path, h.dir+"/") {
 				t.Errorf("%s: ~/%s is seeded on the host", h.Name, s.Path)
 			}
 		}
 		want := 1 // the guide
 		if h.seeds != nil {
-			want += len(h.seeds(project))
+			want += len(h.seeds(project, unset))
 		}
 		if len(own) != want {
 			t.Errorf("%s: its own directory is not seeded when the host has none", h.Name)
+		}
+	}
+}
+
+// TestClaudeKey: claude knows a key that it may use by its end, and of a key that this
+// would be much of nothing is written down.
+func TestClaudeKey(t *testing.T) {
+	for key, want := range map[string]string{
+		"": "", "sk-short-0123456789-0123456789-0123456789": "",
+		"sk-ant-" + strings.Repeat("x", 60) + "0123456789abcdefghij": "0123456789abcdefghij",
+		strings.Repeat("y", 80) + "9876543210abcdefghij\n":           "9876543210abcdefghij",
+	} {
+		var own struct {
+			Responses struct{ Approved []string } `json:"customApiKeyResponses"`
+		}
+		asked := lookup(t, "claude").Seeds(project, nil, func(name string) string {
+			if name != "ANTHROPIC_API_KEY" {
+				return ""
+			}
+			return key
+		})
+		if err := json.Unmarshal(asked[0].Content, &own); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(own.Responses.Approved, " "); got != want || len(asked[0].Content) > 400 {
+			t.Errorf("%q: %q is approved: %s", key, got, asked[0].Content)
 		}
 	}
 }

@@ -42,6 +42,8 @@ type Access struct {
 	// Links lead from the home to the binds. All places that ever have one are
 	// there, parents first.
 	Links []Link
+	// LoggedIn: the host's file with the login is in one of them.
+	LoggedIn bool
 	// Loud are sentences for policy.Input.Loud.
 	Loud []string
 	// Notes tell the user what was left out that might be missed.
@@ -95,6 +97,7 @@ func (h Harness) Binds(in BindInput) Access {
 		link(h.dir, "home", whole)
 	}
 	if whole {
+		out.LoggedIn = h.credential != "" && is(h.credential, false)
 		bind(h.dir, "home", false, h.Name+"'s directory in the host's home, all of it")
 		holds := "every project's transcripts are in there"
 		if h.credential != "" {
@@ -109,10 +112,18 @@ func (h Harness) Binds(in BindInput) Access {
 	}
 
 	if h.credential != "" {
-		ok := in.Login && is(h.credential, false)
-		link(h.credential, "login", ok)
-		if ok {
-			bind(h.credential, "login", true, h.Name+"'s login, as it is now")
+		ok, target := in.Login && is(h.credential, false), "login"
+		if h.locks {
+			target += "/" + path.Base(h.credential)
+		}
+		link(h.credential, target, ok)
+		if out.LoggedIn = ok; ok {
+			if h.locks {
+				out.Binds = append(out.Binds, policy.Mount{
+					Kind: policy.KindTmpfs, Target: path.Join(RunDir, "login"), SizeBytes: 64 << 10, Mode: "1777", Why: "for the lock that " + h.Name + " makes beside its login",
+				})
+			}
+			bind(h.credential, target, true, h.Name+"'s login, as it is now")
 		}
 	}
 	if h.transcripts == nil || in.Project == "" {
@@ -179,16 +190,17 @@ type Seed struct {
 	Mode    fs.FileMode
 }
 
-// Seeds are the files that spare a first run in workdir its questions: whether
+// Seeds are the files that spare a first run in workdir its questions, given the
+// values of the variables that it passes: whether
 // the project is trusted, and what a sandbox answers already. A file that exists
 // is left as it is, whatever it holds or is. They are made inside, after the
 // links, with O_EXCL and as the sandbox's user: what a hostile home leads to is
 // the sandbox's own then. Below a link that leads to the host nothing is seeded:
 // the host's answers are the user's.
-func (h Harness) Seeds(workdir string, links []Link) []Seed {
+func (h Harness) Seeds(workdir string, links []Link, value func(name string) string) []Seed {
 	var all, out []Seed
 	if h.seeds != nil {
-		all = h.seeds(workdir)
+		all = h.seeds(workdir, value)
 	}
 	if h.guide != "" {
 		all = append(all, Seed{Path: h.guide, Mode: 0o600, Content: []byte(guideNote)})
@@ -207,7 +219,7 @@ const guideNote = "You work in a sandbox. Read `" + policy.GuidePath + "` before
 	"network, of git or of permissions: it says what can be reached and changed here, what a\n" +
 	"refusal looks like, and whom to ask for more.\n"
 
-// asJSON can't fail: what it is given are maps of strings and truths.
+// asJSON can't fail: what it is given are maps of strings, lists and truths.
 func asJSON(v any) []byte {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

@@ -1,5 +1,6 @@
-// Kiro's command line, from its documentation: npm has no package of it, and no real one
-// was run.
+// Kiro's command line, from its documentation (kiro.dev/docs/cli: the references of
+// commands and of its headless mode, and session management): npm has no package of it,
+// and no real one was run.
 
 package harness
 

@@ -16,13 +16,13 @@ var pi = Harness{
 	Model:   "--model",
 	guide:   ".pi/agent/AGENTS.md",
 	extras:  map[Extra]string{Skill: ".pi/agent/skills", Prompt: ".pi/agent/prompts", Prompts: ".pi/agent/prompts", Extension: ".pi/agent/extensions"},
-	dir:     ".pi", credential: ".pi/agent/auth.json", transcripts: piTranscripts, seeds: piSeeds,
+	dir:     ".pi", credential: ".pi/agent/auth.json", locks: true, transcripts: piTranscripts, seeds: piSeeds,
 	dangers: "extensions, skills, MCP servers and the commands that auth.json may name",
 }
 
 // piSeeds: without it pi asks for trust in a project with a .pi directory, and
 // does without that when it can't ask.
-func piSeeds(workdir string) []Seed {
+func piSeeds(workdir string, _ func(string) string) []Seed {
 	return []Seed{{Path: ".pi/agent/trust.json", Mode: 0o600, Content: asJSON(map[string]any{workdir: true})}}
 }
 

@@ -1,0 +1,380 @@
+//go:build e2e
+
+// Package agenttest has the real agents work in a sandbox of either runtime, with a
+// model of the test's own at the far side of the gate.
+package agenttest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ai-sandbox/tests/e2e/drive"
+	"ai-sandbox/tests/e2e/internet"
+	"ai-sandbox/tests/e2e/model"
+)
+
+// An Agent is how a test speaks with one.
+type Agent struct {
+	Name string
+	// Key is the variable with its key.
+	Key string
+	// Turns are what its model says: a file is made in dir, hashed, and the host no
+	// is asked for, with the agent's own tools.
+	Turns func(dir, no string) []model.Turn
+	// Flags are of ai-sandbox, for a model that is at an address; and Once the agent's
+	// arguments to do one thing and end.
+	Flags func(at string) []string
+	Once  []string
+	// Options is where in Once options and commands may stand.
+	Options int
+	Login   Login
+	// Always are arguments of every run.
+	Always []string
+	// New begins a session, under ID where it can be given one, and Resume are ways to
+	// go on with it.
+	New    []string
+	Resume [][]string
+	// Effort is found in a request, before how much to reason.
+	Effort string
+	// Prompts: it has a place for a user's own.
+	Prompts bool
+	// Deltas are in what it prints of an answer's parts, or "" where it prints
+	// whole ones.
+	Deltas string
+}
+
+// A Login is a file below the user's home, with LOGIN where the key is, and the call of a
+// tool that runs a script.
+type Login struct {
+	File, Text string
+	Turn       func(script string) model.Turn
+}
+
+// ID stands for a session's id.
+const ID = "ID"
+
+const content = "made by the agent\n"
+
+// Claude is Claude Code, and Codex OpenAI's.
+var (
+	Claude = Agent{
+		Name: "claude", Key: "ANTHROPIC_API_KEY",
+		Turns: func(dir, no string) []model.Turn {
+			return []model.Turn{
+				{Tool: "Write", Args: map[string]any{"file_path": dir + "/made.txt", "content": content}},
+				{Tool: "Bash", Args: map[string]any{"command": "sha256sum made.txt | tee sum", "description": "hash"}},
+				{Tool: "Bash", Args: map[string]any{"command": "curl -sS https://" + no + "/ 2>&1; true", "description": "fetch"}},
+			}
+		},
+		Flags: func(at string) []string {
+			return []string{"--env", "ANTHROPIC_BASE_URL=http://" + at, "--env", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"}
+		},
+		Once: []string{"--output-format", "stream-json", "--verbose", "--include-partial-messages", "-p"},
+		Login: Login{
+			File: ".claude/.credentials.json",
+			Text: `{"claudeAiOauth":{"accessToken":"LOGIN","refreshToken":"none","expiresAt":4102444800000,"scopes":["user:inference","user:profile"],"subscriptionType":"max"}}`,
+			Turn: func(script string) model.Turn {
+				return model.Turn{Tool: "Bash", Args: map[string]any{"command": script, "description": "look"}}
+			},
+		},
+		New: []string{"--session-id", ID}, Resume: [][]string{{"--resume", ID}, {"--continue"}},
+		Effort: `"effort":`, Deltas: `"text_delta"`, Prompts: true,
+	}
+	Codex = Agent{
+		Name: "codex", Key: "OPENAI_API_KEY",
+		Always: []string{"-c", "model=m"}, // one that it does not know gets tools in the form that the model here has
+		Turns: func(_, no string) []model.Turn {
+			return []model.Turn{
+				{Tool: "exec_command", Args: map[string]any{"cmd": "echo made by the agent >made.txt"}},
+				{Tool: "exec_command", Args: map[string]any{"cmd": "sha256sum made.txt | tee sum"}},
+				{Tool: "exec_command", Args: map[string]any{"cmd": "curl -sS https://" + no + "/ 2>&1; true"}},
+			}
+		},
+		Flags: func(at string) []string { return []string{"--env", "OPENAI_BASE_URL=http://" + at + "/v1"} },
+		Once:  []string{"exec", "--skip-git-repo-check", "--json"}, Options: 3,
+		Login: Login{
+			File: ".codex/auth.json", Text: `{"OPENAI_API_KEY":"LOGIN"}`,
+			Turn: func(script string) model.Turn {
+				return model.Turn{Tool: "exec_command", Args: map[string]any{"cmd": script}}
+			},
+		},
+		Resume: [][]string{{"resume", ID}, {"resume", "--last"}},
+		Effort: `"reasoning":{"effort":`,
+	}
+)
+
+// serve starts a model at an address that is like one of the internet's.
+func serve(t *testing.T, m *model.Model) (port string) {
+	t.Helper()
+	l, err := net.Listen("tcp", internet.Allowed+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ = net.SplitHostPort(l.Addr().String())
+	s := &http.Server{Handler: m, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = s.Serve(l) }() // ends with the test
+	t.Cleanup(func() { s.Close() })
+	return port
+}
+
+// modelFor is a model for an agent in a box that says turns, the flags that lead there,
+// and the address.
+func (a Agent) modelFor(t *testing.T, b *drive.Box, turns ...model.Turn) (m *model.Model, flags []string, at string) {
+	t.Helper()
+	// As long as a real one.
+	m = &model.Model{Key: "key-" + b.Token + "-" + strings.Repeat("0123456789", 6), Turns: turns}
+	at = b.Host("ok.test") + ":" + serve(t, m)
+	b.Env = append(b.Env, a.Key+"="+m.Key)
+	return m, append([]string{"--allow", at, "--env", a.Key}, a.Flags(at)...), at
+}
+
+// done are an agent's last words in a box.
+func done(b *drive.Box) string { return "The task of " + b.Token + " is done." }
+
+// Task is a whole one: the agent makes a file, runs a command, tries a host that is off
+// the list, and ends.
+func Task(t *testing.T, b *drive.Box, a Agent) {
+	no := b.Host("no.test")
+	m, flags, at := a.modelFor(t, b, append(a.Turns(b.Dir, no), model.Turn{Text: done(b)})...)
+
+	// Without its host on the list that is said, and nothing is asked.
+	r := b.Run(slices.Concat([]string{"--allow", "example.test"}, flags[2:], []string{a.Name, "--version"})...)
+	if !strings.Contains(r.Err, a.Name+" has its model at "+at+", which the allowlist does not let through; add: --allow "+at+"\n") || len(m.Asked()) > 0 {
+		t.Errorf("%s", r)
+	}
+
+	report := filepath.Join(t.TempDir(), "report")
+	r = b.Run(slices.Concat([]string{"--report", report}, flags, []string{a.Name}, a.Always, a.Once, []string{"do it"})...)
+	asked := m.Asked()
+	if r.Code != 0 || strings.Contains(r.Err, "does not let through") {
+		t.Errorf("%s", r)
+	}
+	if len(asked) != len(m.Turns) {
+		t.Fatalf("the model was asked %d times: %s", len(asked), r)
+	}
+	events, refused := m.Streamed()
+	if events < 15 || refused > 0 || !strings.Contains(r.Out, done(b)) || a.Deltas != "" && strings.Count(r.Out, a.Deltas) < 3 {
+		t.Errorf("%d events were streamed, %d requests without the key: %s", events, refused, r)
+	}
+	sum := sha256.Sum256([]byte(content))
+	hash := hex.EncodeToString(sum[:])
+	if got := b.File(t, "sum"); !strings.HasPrefix(got, hash) || b.File(t, "made.txt") != strings.TrimSpace(content) {
+		t.Errorf("the tree has %q and %q", b.File(t, "made.txt"), got)
+	}
+	// What the model was told: the guide, the hash and the refusal.
+	for i, want := range []string{"/etc/aisb/GUIDE.md", "", hash, "response 403"} {
+		if !strings.Contains(asked[i], want) {
+			t.Errorf("request %d has no %q: %s", i, want, drive.Tail(asked[i]))
+		}
+	}
+	if got := a.effort(asked[0]); got != "xhigh" {
+		t.Errorf("%q was asked for: %s", got, drive.Tail(asked[0]))
+	}
+	// It may ask its maker's hosts too.
+	rep := drive.ReadReport(t, report)
+	if !slices.ContainsFunc(rep.Refused, func(r map[string]any) bool { return r["host"] == no }) || rep.EndedBy != "command" {
+		t.Errorf("%+v", rep)
+	}
+	if _, err := os.Stat(filepath.Join(b.Dir, "."+a.Name)); err == nil {
+		t.Errorf("%s left something in the project", a.Name)
+	}
+}
+
+// effort is how much to reason by a request, or "".
+func (a Agent) effort(body string) string {
+	if m := regexp.MustCompile(regexp.QuoteMeta(a.Effort) + `"([a-z]*)"`).FindStringSubmatch(body); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// Levels asks for each amount of reasoning: words are what has to come of them.
+func Levels(t *testing.T, b *drive.Box, a Agent, words map[string]string) {
+	m, flags, _ := a.modelFor(t, b)
+	for level, word := range words {
+		before := len(m.Asked())
+		r := b.OK(slices.Concat([]string{"--thinking", level}, flags, []string{a.Name}, a.Always, a.Once, []string{"hi"})...)
+		asked := m.Asked()
+		if len(asked) != before+1 {
+			t.Fatalf("%s: asked %d times: %s", level, len(asked)-before, r)
+		}
+		if got := a.effort(asked[before]); got != word {
+			t.Errorf("%s: %q was asked for, want %q", level, got, word)
+		}
+	}
+}
+
+// Sessions begins one and goes on with it, as the table in docs/harnesses.md has it: the
+// model is told what it said before.
+func Sessions(t *testing.T, b *drive.Box, a Agent) {
+	id := "5a1f4c52-0c5d-4b7e-9d63-8f0c1b2a3d4e"
+	turns := []model.Turn{{Text: "First words of " + b.Token}}
+	for range a.Resume {
+		turns = append(turns, model.Turn{Text: "More."})
+	}
+	m, flags, _ := a.modelFor(t, b, turns...)
+	for i, session := range append([][]string{a.New}, a.Resume...) {
+		args := slices.Clone(session)
+		for j := range args {
+			args[j] = strings.ReplaceAll(args[j], ID, id)
+		}
+		r := b.OK(slices.Concat(flags, []string{a.Name}, a.Always, slices.Insert(slices.Clone(a.Once), a.Options, args...), []string{"words"})...)
+		if found := regexp.MustCompile(`"thread_id":"([^"]+)"`).FindStringSubmatch(r.Out); found != nil { // codex says it
+			id = found[1]
+		}
+		asked := m.Asked()
+		if len(asked) != i+1 || strings.Contains(asked[i], "First words of "+b.Token) != (i > 0) {
+			t.Errorf("%q: asked %d times: %s", session, len(asked), r)
+		}
+	}
+}
+
+// Terminal is a first run that a user types in: nothing is asked before.
+func Terminal(t *testing.T, b *drive.Box, a Agent) {
+	m, flags, _ := a.modelFor(t, b, model.Turn{Text: "Said-to-" + b.Token}) // a word, as spaces are not printed
+	term := b.OnTerminal(t, slices.Concat(flags, []string{a.Name}, a.Always)...)
+	// It listens some time after its first line, and what is typed too early is lost.
+	// Enter by itself: in a burst it is a part of the text.
+	answered, tick := 0, 0
+	drive.Eventually(t, time.Minute, a.Name+" to ask its model", func() bool {
+		switch tick++; tick % 20 {
+		case 1:
+			term.Send("hello")
+		case 8:
+			term.Send("\r")
+		}
+		// Where the cursor is, which codex wants to know.
+		for ; answered < strings.Count(term.Out.String(), "\x1b[6n"); answered++ {
+			term.Send("\x1b[1;1R")
+		}
+		time.Sleep(100 * time.Millisecond)
+		return len(m.Asked()) > 0
+	})
+	term.Expect("Said-to-" + b.Token)
+}
+
+// A Row is an agent that npm has, of the table in docs/harnesses.md.
+type Row struct{ Name, Package, Version, Text string }
+
+// Table are all of them.
+func Table(t *testing.T) []Row {
+	t.Helper()
+	text, err := os.ReadFile("/src/docs/harnesses.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []Row
+	for _, m := range regexp.MustCompile("(?m)^\\| ([a-z]+) \\| `([^`]+)` ([0-9.]+) \\|.*$").FindAllStringSubmatch(string(text), -1) {
+		out = append(out, Row{m[1], m[2], m[3], m[0]})
+	}
+	if len(out) < 4 {
+		t.Fatalf("the table has only %q", out)
+	}
+	return out
+}
+
+// Flags looks the flags and versions of the table up in the real programs.
+func Flags(t *testing.T, b *drive.Box, names ...string) {
+	for _, row := range Table(t) {
+		name := row.Name
+		if !slices.Contains(names, name) {
+			continue
+		}
+		ask := func(args ...string) string {
+			r := b.OK(slices.Concat([]string{"--net", "none", "--no-pi-config", name}, args)...)
+			return r.Out + r.Err // opencode's is there
+		}
+		help := ask("--help")
+		if name == "codex" {
+			help += ask("resume", "--help")
+		}
+		if version := ask("--version"); !strings.Contains(version, row.Version) {
+			t.Errorf("%s has the version %s: %s", name, version, row.Text)
+		}
+		flags := regexp.MustCompile("--[a-z-]+|`resume").FindAllString(row.Text, -1)
+		for _, flag := range flags {
+			if !regexp.MustCompile(`(?m)(^|[ ,])` + strings.Trim(flag, "`") + `\b`).MatchString(help) {
+				t.Errorf("%s has no %s: %s", name, flag, help)
+			}
+		}
+		if len(flags) < 3 {
+			t.Errorf("looked for %q: %s", flags, row.Text)
+		}
+	}
+}
+
+// LoggedIn is the agent with the file that the user has in his home, which it is shown
+// alone and read-only.
+func LoggedIn(t *testing.T, b *drive.Box, a Agent, home string) {
+	l := a.Login
+	dir := filepath.Dir(filepath.Join(home, l.File))
+	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // the next test tells
+	key := "login-" + b.Token + "-" + strings.Repeat("0123456789", 6)
+	for path, text := range map[string]string{
+		filepath.Join(home, l.File): strings.ReplaceAll(l.Text, "LOGIN", key), filepath.Join(dir, "planted-1"): "OTHER-" + b.Token, filepath.Join(dir, "skills/x/planted-2"): "OTHER-" + b.Token,
+	} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script := "cd; ( echo x >>" + l.File + " ) 2>&1; grep -rlF OTHER''-" + b.Token + " ~ /run /tmp 2>/dev/null; echo looked"
+	m, _, at := a.modelFor(t, b, l.Turn(script), model.Turn{Text: done(b)})
+	m.Key, b.Env = key, b.Env[:len(b.Env)-1]
+	args := slices.Concat([]string{"--credentials", "host", "--allow", at}, a.Flags(at), []string{a.Name}, a.Always, a.Once, []string{"do it"})
+	r := b.OK(args...)
+	asked := m.Asked()
+	if len(asked) != 2 || !strings.Contains(r.Out, done(b)) {
+		t.Fatalf("asked %d times: %s", len(asked), r)
+	}
+	if !strings.Contains(asked[1], "looked") || !strings.Contains(asked[1], "Read-only file system") || strings.Contains(asked[1], "planted-") {
+		t.Errorf("%s", drive.Tail(asked[1]))
+	}
+	if text, err := os.ReadFile(filepath.Join(home, l.File)); err != nil || !strings.Contains(string(text), key) || strings.Contains(string(text), "x\n") {
+		t.Errorf("the login is now %q, %v", text, err)
+	}
+	// It is for this run alone, and for who asks.
+	if r := b.OK("--net", "none", "--", "sh", "-c", "grep -rlF "+key+" ~ /run /tmp; true"); r.Out != "" {
+		t.Errorf("it stayed: %s", r)
+	}
+}
+
+// Extras shows the agent a skill and a prompt of the user's, which its model is told.
+func Extras(t *testing.T, b *drive.Box, a Agent) {
+	own := t.TempDir()
+	skill, prompt := filepath.Join(own, "probe"), filepath.Join(own, "askme.md")
+	if err := os.Mkdir(skill, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{
+		filepath.Join(skill, "SKILL.md"): "---\nname: probe\ndescription: SKILL-" + b.Token + "\n---\nNothing more.\n",
+		prompt:                           "PROMPT-" + b.Token + " $ARGUMENTS\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, flags, _ := a.modelFor(t, b)
+	flags, say, want := append(flags, "--harness-extra", skill), "hi", []string{"SKILL-" + b.Token}
+	if a.Prompts {
+		flags, say, want = append(flags, "--harness-extra", prompt), "/askme now", append(want, "PROMPT-"+b.Token+" now")
+	}
+	r := b.OK(slices.Concat(flags, []string{a.Name}, a.Always, a.Once, []string{say})...)
+	asked := m.Asked()
+	for _, text := range want {
+		if len(asked) != 1 || !strings.Contains(asked[0], text) {
+			t.Errorf("asked %d times, and not told %q: %s", len(asked), text, r)
+		}
+	}
+}
