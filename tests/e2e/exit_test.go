@@ -7,9 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,50 +18,7 @@ import (
 
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
-	for _, code := range []int{0, 1, 2, 42, 77, 78, 125, 126, 127, 128, 130, 137, 255} {
-		t.Run(fmt.Sprint(code), func(t *testing.T) {
-			b := newBox(t)
-			file := filepath.Join(w.home, "e2e", "files", b.Token+".json")
-			t.Cleanup(func() { os.Remove(file) })
-			r := b.Run("--report", file, "--net", "none", "--", "sh", "-c", fmt.Sprintf("exit %d", code))
-			if r.Code != code {
-				t.Errorf("%s", r)
-			}
-			rep := drive.ReadReport(t, file)
-			if rep.EndedBy != "command" || rep.ExitCode != code || rep.Control != "" || rep.Leftover != "" {
-				t.Errorf("the report does not say that the command ended by itself: %+v", rep)
-			}
-			if code != 0 && strings.Contains(r.Err, "error") {
-				t.Errorf("a command's own exit code is no error of ours: %s", r)
-			}
-		})
-	}
-	for name, tc := range map[string]struct {
-		command []string
-		code    int
-	}{
-		"signal":         {[]string{"sh", "-c", "kill -KILL $$"}, 137},
-		"term":           {[]string{"sh", "-c", "kill -TERM $$"}, 143},
-		"segv":           {[]string{"sh", "-c", "kill -SEGV $$"}, 139},
-		"not found":      {[]string{"no-such-command"}, 127},
-		"not there":      {[]string{"/no/such/command"}, 127},
-		"not executable": {[]string{"/etc/passwd"}, 126},
-		"a directory":    {[]string{"/etc"}, 126},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newBox(t)
-			file := filepath.Join(w.home, "e2e", "files", b.Token+".json")
-			t.Cleanup(func() { os.Remove(file) })
-			r := b.Run(append([]string{"--report", file, "--net", "none", "--"}, tc.command...)...)
-			if r.Code != tc.code {
-				t.Errorf("want %d: %s", tc.code, r)
-			}
-			rep := drive.ReadReport(t, file)
-			if rep.ExitCode != tc.code || tc.code > 128 && rep.Signal != tc.code-128 {
-				t.Errorf("%+v", rep)
-			}
-		})
-	}
+	drive.CheckExitCodes(t, newBox)
 }
 
 // Nothing that the command started outlives it, and what it orphaned is reaped.

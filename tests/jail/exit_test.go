@@ -20,42 +20,7 @@ import (
 
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
-	run := func(t *testing.T, command ...string) (drive.Result, drive.Report) {
-		b := newBox(t)
-		file := filepath.Join(t.TempDir(), "report.json")
-		r := b.Run(append([]string{"--report", file, "--net", "none", "--"}, command...)...)
-		return r, drive.ReadReport(t, file)
-	}
-	for _, code := range []int{0, 1, 42, 77, 78, 125, 126, 127, 130, 137, 255} {
-		t.Run(fmt.Sprint(code), func(t *testing.T) {
-			r, rep := run(t, "sh", "-c", fmt.Sprintf("exit %d", code))
-			if r.Code != code || rep.EndedBy != "command" || rep.ExitCode != code || rep.Control != "" || rep.Leftover != "" {
-				t.Errorf("the command ended by itself: %s: %+v", r, rep)
-			}
-			if strings.Contains(r.Err, "error") {
-				t.Errorf("a command's own exit code is no error of ours: %s", r)
-			}
-		})
-	}
-	for name, tc := range map[string]struct {
-		command []string
-		code    int
-	}{
-		"KILL":           {[]string{"sh", "-c", "kill -KILL $$"}, 137},
-		"TERM":           {[]string{"sh", "-c", "kill -TERM $$"}, 143},
-		"SEGV":           {[]string{"sh", "-c", "kill -SEGV $$"}, 139},
-		"not found":      {[]string{"no-such-command"}, 127},
-		"not there":      {[]string{"/no/such/command"}, 127},
-		"not executable": {[]string{"/etc/passwd"}, 126},
-		"a directory":    {[]string{"/etc"}, 126},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r, rep := run(t, tc.command...)
-			if r.Code != tc.code || rep.ExitCode != tc.code || (rep.EndedBy == "command") != (tc.code > 128) || tc.code > 128 && rep.Signal != tc.code-128 {
-				t.Errorf("want %d: %s: %+v", tc.code, r, rep)
-			}
-		})
-	}
+	drive.CheckExitCodes(t, func(t *testing.T) *drive.Box { return newBox(t).Box })
 	// Ours are 125, with nothing run and a report that says so.
 	b := newBox(t)
 	file := filepath.Join(t.TempDir(), "report.json")
