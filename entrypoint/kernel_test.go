@@ -57,6 +57,7 @@ type box struct {
 	files   int        // how many descriptors a jail may have, if not 0
 	Spec    spec.Spec
 	env     []string // of stage, and of PID 1
+	before  func()   // called when PID 1 runs and has no Spec yet
 	keep    bool     // leave the FIFOs' names
 	test    *spec.GateTest
 	tty     *os.File // the terminal's inner end
@@ -188,6 +189,9 @@ func (b *box) start() {
 		b.keeper.Close()
 		b.ended <- err
 	}(b.cmd)
+	if b.before != nil {
+		b.before()
+	}
 	if b.role[0] == "session" {
 		b.must(spec.WriteFrame(b.in, spec.ToGuest{Spec: &b.Spec}))
 	}

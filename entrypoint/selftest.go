@@ -63,8 +63,11 @@ func canarySings(sp *spec.Spec) error {
 	}
 	defer c.Close()
 	got, err := io.ReadAll(io.LimitReader(c, maxAnswer))
-	if err != nil || string(got) != sp.Canary.Hello {
-		return fmt.Errorf("something else answers in the place of the host's canary: %.40q, %w", got, err)
+	if err != nil {
+		return fmt.Errorf("hear the host's canary before the ruleset is there: %w", err)
+	}
+	if string(got) != sp.Canary.Hello {
+		return fmt.Errorf("something else answers in the place of the host's canary: %.40q", got)
 	}
 	return nil
 }

@@ -3,11 +3,18 @@
 package entrypoint
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"ai-sandbox/entrypoint/spec"
 )
@@ -80,4 +87,126 @@ func TestCanary(t *testing.T) {
 	if _, e := b.run(); e.Code != 0 {
 		t.Errorf("a jail without a network: %+v", e)
 	}
+
+	// A jail in which something answers at the canary's port.
+	b = newJail(t, 0, "touch", "/proj/ran")
+	b.sing("127.0.0.1", hello, false)
+	b.refused(spec.ExitUnenforced, "network", "a port of the host's that is not the gate's still answers")
+
+	// In a container, an address of its own stands for the host's: no ruleset is in the
+	// way to it.
+	for _, c := range []struct {
+		says   string
+		once   bool
+		reason string
+	}{
+		{strings.Repeat("f", len(hello)), false, "something else answers in the place of the host's canary: \"ffff"},
+		{hello, false, "a port of the host's that is not the gate's still answers"},
+		{hello, true, "the kernel did not tell of a packet that it refused"},
+	} {
+		b = newBox(t, "touch", "/proj/ran")
+		b.Spec.Firewall.GateAddr = "169.254.77.2"
+		b.sing(b.Spec.Firewall.GateAddr, c.says, c.once)
+		b.refused(spec.ExitUnenforced, "network", c.reason)
+		if _, err := os.Stat(b.path("proj/ran")); err == nil {
+			t.Errorf("%s: the command ran", c.reason)
+		}
+	}
+}
+
+// sing puts a canary into the sandbox's own network before its entrypoint looks for it,
+// which says something else than is wanted of it, or is gone once it has been heard.
+func (b *box) sing(addr, says string, once bool) {
+	b.Spec.Canary = &spec.Canary{Hello: hello}
+	b.before = func() {
+		b.t.Helper()
+		l := b.listenInside(addr)
+		b.t.Cleanup(func() { l.Close() })
+		b.Spec.Canary.Port = uint16(l.Addr().(*net.TCPAddr).Port)
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				if once {
+					l.Close()
+				}
+				io.WriteString(c, says)
+				c.Close()
+			}
+		}()
+	}
+}
+
+// listenInside listens in the network namespace of the sandbox, once the address is there
+// and can be reached.
+func (b *box) listenInside(addr string) net.Listener {
+	b.t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		l, err := b.tryInside(addr)
+		if err == nil {
+			return l
+		}
+		if time.Now().After(end) {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+func (b *box) tryInside(addr string) (net.Listener, error) {
+	pid := b.cmd.Process.Pid
+	if b.opts != nil { // bubblewrap's child
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+		if err != nil {
+			return nil, err
+		}
+		if pid, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
+			return nil, err
+		}
+	}
+	var ours, its unix.Stat_t
+	path := fmt.Sprintf("/proc/%d/ns/net", pid)
+	if err := errors.Join(unix.Stat("/proc/self/ns/net", &ours), unix.Stat(path, &its)); err != nil {
+		return nil, err
+	}
+	if ours.Ino == its.Ino {
+		return nil, errors.New("it has no network of its own yet")
+	}
+	ns, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	home, err := os.Open("/proc/self/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	defer home.Close()
+	// The thread must not end there: it may be the one that bubblewrap dies with.
+	runtime.LockOSThread()
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+		runtime.UnlockOSThread()
+		return nil, err
+	}
+	defer func() {
+		b.must(unix.Setns(int(home.Fd()), unix.CLONE_NEWNET))
+		runtime.UnlockOSThread()
+	}()
+	l, err := net.Listen("tcp4", net.JoinHostPort(addr, "0"))
+	if err != nil {
+		return nil, err
+	}
+	c, err := net.DialTimeout("tcp4", l.Addr().String(), time.Second)
+	if err == nil {
+		defer c.Close()
+		var accepted net.Conn
+		if accepted, err = l.Accept(); err == nil {
+			accepted.Close()
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
 }

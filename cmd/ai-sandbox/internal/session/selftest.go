@@ -65,17 +65,24 @@ func (c *canary) sings() error {
 	if c == nil {
 		return nil
 	}
+	got := ""
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp4", c.l.Addr().String())
+	if err == nil {
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(time.Second))
+		var text []byte
+		text, err = io.ReadAll(io.LimitReader(conn, int64(len(c.Hello))+1))
+		got = string(text)
+	}
+	if err == nil && got == c.Hello {
+		return nil
+	}
+	why := "something else answers in its place"
 	if err != nil {
-		return fmt.Errorf("reach the canary of the start's self-test: %w", err)
+		why = err.Error()
 	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(time.Second))
-	got, err := io.ReadAll(io.LimitReader(conn, int64(len(c.Hello))+1))
-	if err != nil || string(got) != c.Hello {
-		return &refusedError{spec.Refused{Code: ExitUnenforced, Control: "network", Reason: "the host's canary does not answer on the host, so its silence inside says nothing"}}
-	}
-	return nil
+	return &refusedError{spec.Refused{Code: ExitUnenforced, Control: "network",
+		Reason: "the host's canary does not answer on the host, so its silence inside says nothing: " + why}}
 }
 
 // gateTest is what the entrypoint has to hear from the gate before it starts the
