@@ -141,3 +141,28 @@ func TestHostileConfig(t *testing.T) {
 		}
 	}
 }
+
+// The page proposes what the grammar takes, and nothing else.
+func TestPageProposes(t *testing.T) {
+	for _, c := range []struct {
+		reason, session, host string
+		port                  uint16
+		want                  string
+	}{
+		{ReasonName, "0123456789ab", "no.test", 80, "aisb-gate: refused (rule name): no.test is not allowed on port 80; to open it, ask the user for --allow no.test; or, while this session runs: ai-sandbox allow 0123456789ab no.test"},
+		{ReasonName, "", "no.test", 443, "aisb-gate: refused (rule name): no.test is not allowed on port 443; to open it, ask the user for --allow no.test"},
+		{ReasonName, "", "no.test", 8080, "aisb-gate: refused (rule name): no.test is not allowed on port 8080; to open it, ask the user for --allow no.test:8080"},
+		{ReasonPort, "", "no.test", 22, "aisb-gate: refused (rule port): port 22 is not allowed; to open it, ask the user for --allow no.test:22"},
+		{ReasonPrivate, "x", "no.test", 80, "aisb-gate: refused (rule private): no.test leads to a private address; to open it, ask the user for --allow-private no.test; or, while this session runs: ai-sandbox allow x --private no.test"},
+		{ReasonAddress, "x", "no.test", 80, "aisb-gate: refused (rule address): no.test leads to an address that stays shut unless --allow-private spells it out"},
+		{ReasonName, "x", "--runtime", 80, "aisb-gate: refused (rule name): --runtime is not allowed on port 80; no entry can name it: "},
+		{ReasonName, "x", "$(id).test", 80, "aisb-gate: refused (rule name): %24%28id%29.test is not allowed on port 80; no entry can name it: "},
+		{ReasonName, "x", "a\r\nX", 80, "aisb-gate: refused (rule name): a%0D%0AX is not allowed on port 80; no entry can name it: "},
+		{ReasonPort, "x", "-x.test", 22, "aisb-gate: refused (rule port): port 22 is not allowed; no entry can name it: "},
+	} {
+		got := Page(c.reason, c.session, c.host, c.port)
+		if got != c.want && (!strings.HasSuffix(c.want, ": ") || !strings.HasPrefix(got, c.want)) || strings.Contains(c.want, "no entry") && strings.Contains(got, "allow ") {
+			t.Errorf("%s %q\n got %s\nwant %s", c.reason, c.host, got, c.want)
+		}
+	}
+}

@@ -32,28 +32,58 @@ const (
 var pages = map[string]string{
 	ReasonManager: "aisb-gate: refused (rule manager): squid's own pages are shut",
 	ReasonScheme:  "aisb-gate: refused (rule scheme): only http:// requests and CONNECT pass",
-	ReasonPort:    "aisb-gate: refused (rule port): port %p is not allowed; to open it, ask the user for --allow %H:%p",
-	ReasonName:    "aisb-gate: refused (rule name): %H is not allowed on port %p; to open it, ask the user for --allow %H (or --allow %H:%p where the port is neither 80 nor 443)",
+	ReasonPort:    "aisb-gate: refused (rule port): port %p is not allowed",
+	ReasonName:    "aisb-gate: refused (rule name): %H is not allowed on port %p",
 	ReasonAddress: "aisb-gate: refused (rule address): %H leads to an address that stays shut unless --allow-private spells it out",
-	ReasonPrivate: "aisb-gate: refused (rule private): %H leads to a private address; to open it, ask the user for --allow-private %H (with :%p where the port is neither 80 nor 443)",
+	ReasonPrivate: "aisb-gate: refused (rule private): %H leads to a private address",
 	ReasonLookup:  "aisb-gate: refused (rule lookup): %H does not resolve",
 }
 
 // Page is what a client reads that is refused for reason, one line without its
 // end. host may be any bytes, of which those that no host has are percent-encoded, and
-// the first 260 are shown. session is what the user calls it, or "".
+// the first 260 are shown. session is what the user calls it, or "". Only what a list
+// can have is proposed; a squid does not know that, and proposes what it was asked for.
 func Page(reason, session, host string, port uint16) string {
-	return strings.NewReplacer("%H", plainText(host, maxHost), "%p", strconv.Itoa(int(port))).Replace(pageFor(reason, session))
+	text := pages[reason]
+	if _, opens := proposals[reason]; opens {
+		h := refused(Decision{Host: host, Port: port, Reason: reason})
+		flag, entry, _ := strings.Cut(h.AllowFlag, " ")
+		switch {
+		case entry == "":
+			text += "; " + h.Why
+		case flag == "--allow-private":
+			text += proposal{h.AllowFlag, "--private " + entry}.text(session)
+		default:
+			text += proposal{h.AllowFlag, entry}.text(session)
+		}
+	}
+	return strings.NewReplacer("%H", plainText(host, maxHost), "%p", strconv.Itoa(int(port))).Replace(text)
 }
 
-// later are the pages that say what the user can do while the session runs, by what
-// "ai-sandbox allow" has to be told.
-var later = map[string]string{ReasonPort: "%H:%p", ReasonName: "%H", ReasonPrivate: "--private %H"}
+// A proposal is what would let a request through: a flag of the next run, and what "ai-sandbox
+// allow" has to be told while this one goes on.
+type proposal struct{ flag, later string }
 
+func (p proposal) text(session string) string {
+	text := "; to open it, ask the user for " + p.flag
+	if session != "" {
+		text += "; or, while this session runs: ai-sandbox allow " + session + " " + p.later
+	}
+	return text
+}
+
+// proposals are those of a squid's pages, by reason.
+var proposals = map[string]proposal{
+	ReasonPort:    {"--allow %H:%p", "%H:%p"},
+	ReasonName:    {"--allow %H (or --allow %H:%p where the port is neither 80 nor 443)", "%H"},
+	ReasonPrivate: {"--allow-private %H (with :%p where the port is neither 80 nor 443)", "--private %H"},
+}
+
+// pageFor is a squid's page.
 func pageFor(reason, session string) string {
 	text := pages[reason]
-	if what := later[reason]; what != "" && session != "" {
-		text += "; or, while this session runs: ai-sandbox allow " + session + " " + what
+	if p, opens := proposals[reason]; opens {
+		text += p.text(session)
 	}
 	return text
 }
