@@ -72,6 +72,22 @@ func TestImagesOfBefore(t *testing.T) {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}
+	// What was checked is the pin of today, so only images on that one will do.
+	kept, err := w.req.recordedBase(in.base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d, goes := range map[digest.Digest]bool{digestA: true, digestB: false} {
+		if err := w.req.recordBase(in.base, baseRecord{Ref: in.base.String(), Digest: d, Resolved: time.Now(), Checked: digestB}); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := try(demanding); (err == nil) != goes {
+			t.Errorf("pinned to %s, and checked: %+v, %v", d, p.BaseDigest, err)
+		}
+	}
+	if err := w.req.recordBase(in.base, kept); err != nil {
+		t.Fatal(err)
+	}
 	w.builder.images[was.Gate.ID] = false
 	if _, err := try(w.req); err == nil {
 		t.Error("the gate's image is gone, and it goes on")
