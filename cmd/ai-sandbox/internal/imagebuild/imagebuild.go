@@ -12,7 +12,9 @@
 //	<cache>/node/*.tar.xz    Node tarballs
 //	<cache>/harness/*.json   the lock file that update made of each newest harness
 //	<cache>/build/           locks, and build contexts while they are in use
+//	<cache>/build/load.json  the images that are being loaded from a file
 //	<state>/images/*.json    the image that was built for each recipe
+//	<state>/images/*.tried   that the image of a recipe could not be built, and when
 //	<state>/images/*.log     the output of its last build
 //	<state>/images/*.manifest     the packages of each image, by its id
 package imagebuild
