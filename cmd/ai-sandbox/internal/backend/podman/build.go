@@ -47,8 +47,8 @@ func (c *Client) BuildImage(ctx context.Context, b imagebuild.Build) (string, er
 		return report, errors.Join(err, out.close())
 	}
 	report, err := build()
-	if err != nil && ctx.Err() == nil && strings.Contains(err.Error(), imageGone) {
-		report, err = build()
+	for n := 1; n < buildTries && err != nil && ctx.Err() == nil && strings.Contains(err.Error(), imageGone); n++ {
+		report, err = build() // which goes on with the layers that are there
 	}
 	// The bindings return no error when the context ends.
 	if ctx.Err() != nil {
@@ -72,6 +72,10 @@ func (c *Client) BuildImage(ctx context.Context, b imagebuild.Build) (string, er
 // imageGone is what a build ends with when, at the moment at which it looks through all
 // images for its layers, somebody removes one (storage.ErrLayerUnknown).
 const imageGone = "layer not known"
+
+// buildTries is how often a build is begun at most. Somebody who removes many images can
+// hit it more than once.
+const buildTries = 6
 
 // stepError is how podman reports a step that failed, with its whole text.
 var stepError = regexp.MustCompile(`(?s)^building at STEP ".*": (?:while running runtime: )?`)
