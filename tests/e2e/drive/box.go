@@ -159,7 +159,7 @@ func ReadReport(t *testing.T, path string) Report {
 // Output runs a program of the machine that the tests run on.
 func Output(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // of a store, rm takes its time on a busy machine
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	var out, errOut bytes.Buffer
