@@ -163,7 +163,7 @@ func TestDoctor(t *testing.T) {
 	b := newBox(t)
 	r := b.OK("doctor")
 	for _, want := range []string{`(?m)^ok +bubblewrap +/\S+ 0\.\d+`, `(?m)^ok +user namespace `, `(?m)^(ok|-) +squid `, `(?m)^(ok|-) +podman `,
-		`(?m)^ok +sandbox `, `(?m)^ok +bind mount `, `(?m)^ok +loopback `, `(?m)^ok +disk `, `(?m)^ok +clock `, `(?m)^(ok|-) +sessions `} {
+		`(?m)^ok +sandbox `, `(?m)^ok +bind mount `, `(?m)^ok +loopback `, `(?m)^ok +disk `, `(?m)^(ok|-) +clock `, `(?m)^(ok|-) +sessions `} {
 		if !regexp.MustCompile(want).MatchString(r.Out) {
 			t.Errorf("no %q: %s", want, r)
 		}

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
+	"ai-sandbox/cmd/ai-sandbox/internal/trust"
 	"ai-sandbox/policy"
 )
 
@@ -24,10 +26,7 @@ var doctorVerb = &verb{
 	use:      config.UseDoctor,
 	exit:     [][2]string{{"0", "everything that is needed is there"}, {"1", "something that is needed is not"}, {"2", "the command line makes no sense"}},
 	action: func(a *app, inv Invocation, flagLayer []config.Item) error {
-		verdicts, err := a.examine(flagLayer)
-		if err != nil {
-			return err
-		}
+		verdicts, err := a.examine(flagLayer), error(nil)
 		if slices.Contains(inv.Own, "json") {
 			err = printJSON(a.Out, diagnosis(verdicts))
 		} else {
@@ -44,34 +43,25 @@ var doctorVerb = &verb{
 }
 
 // examine makes every check. What stands on something that has failed already is not
-// tried.
-func (a *app) examine(flagLayer []config.Item) ([]host.Verdict, error) {
+// tried. Settings that make no sense are a failure of their own, and it goes on with the
+// rest of them.
+func (a *app) examine(flagLayer []config.Item) []host.Verdict {
 	in := a.input(a.cwd)
 	in.AnyDir, in.ConfigFile = true, a.userFile()
 	facts, err := host.Probe(in)
 	if err != nil {
-		return nil, err
+		return []host.Verdict{{Name: "project", Problem: err.Error(), Fix: "cd"}}
 	}
-	settings, err := a.settings(facts, flagLayer, true)
-	file := host.Verdict{Name: "project's file", Detail: "none, or a run may obey it"}
-	var not *untrusted
-	if errors.As(err, &not) {
-		file.Problem, file.Fix = not.Error()+"; "+not.Hint(), not.command()
-		settings, err = a.settings(facts, flagLayer, false)
-	}
-	if err != nil {
-		return nil, err
-	}
+	file, obeyed := a.projectFile(facts, flagLayer)
+	settings, err := a.settings(facts, flagLayer, obeyed)
 	runtime := settings.Text("runtime")
 	if cache := a.path(settings, "cache_dir", facts.Home); cache != "" {
 		facts.Dirs.Cache = host.Resolve(cache)
 	}
-	images, err := imageRequest(settings, facts)
-	if err != nil {
-		return nil, err
-	}
+	images, err2 := imageRequest(settings, facts)
+	said := a.settingsVerdicts(errors.Join(err, err2))
 	facts = host.AskTools(facts)
-	verdicts := append(host.Doctor(facts, runtime), file)
+	verdicts := append(append(host.Doctor(facts, runtime), said...), file)
 	verdicts = append(append(verdicts, host.Kernels(facts)...), host.CheckClock(host.ReadClock(facts)))
 	if runtime == policy.RuntimePodman {
 		verdicts = append(verdicts, host.IDMapping(facts))
@@ -83,7 +73,66 @@ func (a *app) examine(flagLayer []config.Item) ([]host.Verdict, error) {
 	if len(host.Problems(verdicts)) == 0 {
 		verdicts = append(verdicts, a.tryRun(settings, facts)...)
 	}
-	return verdicts, nil
+	return verdicts
+}
+
+// projectFile tells what the project's own file is to a run, and whether that obeys it.
+func (a *app) projectFile(facts host.Facts, flagLayer []config.Item) (v host.Verdict, obeyed bool) {
+	v.Name = "project's file"
+	fail := func(err error, fix string) (host.Verdict, bool) {
+		v.Problem, v.Fix = err.Error(), fix
+		return v, false
+	}
+	own, _ := a.own(flagLayer) // what is wrong there is told by itself
+	if s, _ := own.Settle(); facts.Project.Path == "" || s.Bool("no_cwd") || isOn(flagLayer, "ignore_project_config") {
+		v.Detail = "not looked at: there is no project, or none is wanted"
+		return v, false
+	}
+	path := filepath.Join(facts.Project.Path, config.ProjectFile)
+	var err error
+	if own.Project, err = config.ReadProject(facts.Project.Path, facts.Project.Dev, facts.Project.Ino); err != nil {
+		return fail(err, "${EDITOR:-vi} "+quote(path))
+	}
+	a.heard(own)
+	trusted, known, err := trust.In(facts.Dirs.State).Load(facts.Project.Path)
+	if err != nil {
+		return fail(err, "ai-sandbox trust --revoke")
+	}
+	var not *untrusted
+	if errors.As(a.obey(own, facts), &not) {
+		return fail(errors.New(not.Error()+"; "+not.Hint()), not.command())
+	}
+	switch {
+	case len(own.Project.Lines()) == 0:
+		v.Detail = "none, or nothing is set in it"
+	case trust.Decide(own, trusted, known).Trusted:
+		v.Detail = "trusted, and nothing has changed since: a run obeys it"
+	default:
+		v.Detail = "not trusted, and it only narrows what a run may do: a run obeys it"
+	}
+	return v, true
+}
+
+// settingsVerdicts are a verdict for each thing that is wrong in the settings, or one
+// that says that nothing is.
+func (a *app) settingsVerdicts(err error) []host.Verdict {
+	if err == nil {
+		return []host.Verdict{{Name: "settings", Detail: "each that is set makes sense"}}
+	}
+	var out []host.Verdict
+	for _, e := range flatten(err) {
+		v := host.Verdict{Name: "settings", Problem: e.Error(), Fix: "ai-sandbox config"}
+		var at *config.Error
+		switch {
+		case !errors.As(e, &at) || strings.HasPrefix(at.Origin, "--"):
+		case strings.HasPrefix(at.Origin, "AISB_"):
+			v.Fix = "unset " + at.Origin
+		case strings.HasPrefix(at.Origin, a.userFile()):
+			v.Fix = "${EDITOR:-vi} " + quote(a.userFile())
+		}
+		out = append(out, v)
+	}
+	return out
 }
 
 // tryRun starts a sandbox in a project of its own, with no setting but those about
@@ -167,10 +216,12 @@ func diagnosis(list []host.Verdict) any {
 		checks = append(checks, c)
 	}
 	return struct {
-		Version int     `json:"version"`
-		OK      bool    `json:"ok"`
-		Checks  []check `json:"checks"`
-	}{1, len(host.Problems(list)) == 0, checks}
+		Version int  `json:"version"`
+		OK      bool `json:"ok"`
+		// Complete: nothing was left untried.
+		Complete bool    `json:"complete"`
+		Checks   []check `json:"checks"`
+	}{1, len(host.Problems(list)) == 0, !slices.ContainsFunc(list, host.Verdict.Untried), checks}
 }
 
 func doctorText(list []host.Verdict) string {
@@ -178,7 +229,7 @@ func doctorText(list []host.Verdict) string {
 	for _, v := range list {
 		state, text := "ok", v.Detail
 		switch {
-		case v.Info && !v.OK(): // of a runtime that was not chosen
+		case v.Info && !v.OK(): // nothing that a run fails by
 			state, text = "-", v.Problem
 		case !v.OK():
 			state, text = "FAIL", v.Problem

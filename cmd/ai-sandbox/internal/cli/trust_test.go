@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -378,6 +379,64 @@ func TestDoctorInProject(t *testing.T) {
 	}
 	if s.do("doctor"); !strings.Contains(s.out.String(), "ok   project's file ") || !strings.Contains(s.out.String(), "-    podman ") {
 		t.Errorf("%s%s", s.out.String(), s.err.String())
+	}
+}
+
+// The doctor tells what the project's file is to a run, and goes on when a setting or a
+// file makes no sense, also as JSON.
+func TestDoctorTellsOfSettings(t *testing.T) {
+	s := newStage(t)
+	verdict := func(name string) check {
+		t.Helper()
+		var d struct{ Checks []check }
+		s.do("doctor", "--runtime", "local", "--json")
+		if err := json.Unmarshal(s.out.Bytes(), &d); err != nil {
+			t.Fatalf("%v: %s%s", err, s.out.String(), s.err.String())
+		}
+		i := slices.IndexFunc(d.Checks, func(c check) bool { return c.Name == name })
+		if i < 0 || !slices.ContainsFunc(d.Checks, func(c check) bool { return c.Name == "bubblewrap" }) {
+			t.Fatalf("no %s, or it did not go on: %+v", name, d.Checks)
+		}
+		return d.Checks[i]
+	}
+	state := func(ok bool, detail string) {
+		t.Helper()
+		if v := verdict("project's file"); v.OK != ok || v.Needed != true || !strings.Contains(v.Detail+v.Problem, detail) || ok != (v.Fix == "") {
+			t.Errorf("%+v, want %q", v, detail)
+		}
+	}
+	state(true, "none, or nothing is set in it")
+	s.trustFile("fs = ro\n")
+	state(true, "not trusted, and it only narrows")
+	s.trustFile("allow = a.example.com\n")
+	state(false, "is not trusted, and it widens")
+	if code := s.do("trust", "--yes"); code != 0 {
+		t.Fatalf("exit %d: %s", code, s.err.String())
+	}
+	state(true, "trusted, and nothing has changed since")
+	s.trustFile("allow = b.example.com\n")
+	state(false, "is not what was trusted")
+	s.trustFile("bogus line\n")
+	if v := verdict("project's file"); v.OK || v.Fix != "${EDITOR:-vi} "+filepath.Join(s.project, config.ProjectFile) {
+		t.Errorf("%+v", v)
+	}
+	s.do("trust", "--revoke")
+	s.trustFile("")
+
+	if v := verdict("settings"); !v.OK {
+		t.Errorf("the positive control failed: %+v", v)
+	}
+	s.write(s.config, "bogus line\nnode_mirror = https://mirror.example.com/dist\n")
+	if v := verdict("settings"); v.OK || !v.Needed || v.Fix != "${EDITOR:-vi} "+s.config || !strings.Contains(v.Problem, "bogus line") {
+		t.Errorf("%+v", v)
+	}
+	if code := s.do("doctor", "--runtime", "local"); code != 1 || !strings.Contains(s.out.String(), "FAIL settings ") || !strings.Contains(s.out.String(), "bubblewrap") {
+		t.Errorf("exit %d: %s%s", code, s.out.String(), s.err.String())
+	}
+	s.write(s.config, "")
+	s.env["AISB_NET"] = "much"
+	if v := verdict("settings"); v.OK || v.Fix != "unset AISB_NET" {
+		t.Errorf("%+v", v)
 	}
 }
 

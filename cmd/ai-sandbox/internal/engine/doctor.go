@@ -145,9 +145,7 @@ func (e *engine) trial(ctx context.Context, r cli.RunRequest, dir string) []host
 			}
 		}
 		if !ready {
-			box.Info = true
-			box.Problem, box.Fix = "none was started to try, as its image is not built yet", "ai-sandbox build"
-			return []host.Verdict{box}
+			return untried()
 		}
 	}
 	const word = "carried from outside to inside and back"
@@ -193,6 +191,15 @@ func (e *engine) trial(ctx context.Context, r cli.RunRequest, dir string) []host
 		gate.Problem, gate.Fix = "the gate's answer does not come through: "+strings.TrimSpace(stderr.String()), "ai-sandbox -- curl -sS http://aisb-ready.invalid/"
 	}
 	return append(out, owner, gate)
+}
+
+// untried are the verdicts of a trial that was none: each is told, and none is well.
+func untried() []host.Verdict {
+	var out []host.Verdict
+	for _, name := range []string{"sandbox", "nftables", "bind mount", "loopback"} {
+		out = append(out, host.NotTried(name, "no sandbox can be started before its image is built; build it first", "ai-sandbox build"))
+	}
+	return out
 }
 
 // madeInside says what is wrong with a file that the command has made, or "". The

@@ -31,9 +31,19 @@ type Verdict struct {
 	// Fix is a command that would help, or "".
 	Fix string
 	// Info: a problem is told and fails nothing, since it is another runtime's
-	// than the chosen one.
+	// than the chosen one, or no run fails by it.
 	Info bool
 }
+
+// NotTried is the verdict on what could not be looked at, and Untried knows it.
+func NotTried(name, why, fix string) Verdict {
+	return Verdict{Name: name, Problem: notTried + why, Fix: fix, Info: true}
+}
+
+// Untried tells whether the verdict is on nothing that was looked at.
+func (v Verdict) Untried() bool { return strings.HasPrefix(v.Problem, notTried) }
+
+const notTried = "not tried: "
 
 // OK tells whether nothing is wrong.
 func (v Verdict) OK() bool { return v.Problem == "" }
@@ -108,7 +118,7 @@ func checkPodman(f Facts) []Verdict {
 		{Name: "user", Detail: userDetail(f),
 			Problem: when(f.UID == 0, "podman's runtime must not run as root; start ai-sandbox as a normal user, or choose another runtime with --runtime local (in the configuration file: runtime = local)"),
 			Fix:     "ai-sandbox doctor --runtime local"},
-		{Name: "service", Detail: "the user's own podman", Problem: when(f.RemoteEnv != "",
+		{Name: "service", Detail: "no variable names another podman than the user's own", Problem: when(f.RemoteEnv != "",
 			"%s points at another podman service, which can't be trusted to enforce anything here; unset %s", f.RemoteEnv, f.RemoteEnv),
 			Fix: "unset " + f.RemoteEnv},
 		runtimeDir(f),

@@ -126,7 +126,8 @@ func CheckClock(c Clock) Verdict {
 	case c.Newest.Sub(c.Now) > slack:
 		v.Problem = fmt.Sprintf("the clock says %s, and ai-sandbox has written a file at %s: it was set back; set it right", c.Now.UTC().Format(time.RFC3339), c.Newest.UTC().Format(time.RFC3339))
 	case !c.Synced:
-		v.Detail += ", and nothing keeps it right"
+		v.Info = true // it may be right by itself
+		v.Problem = fmt.Sprintf("the clock says %s, and nothing keeps it right; have it kept", v.Detail)
 	}
 	return withoutFix([]Verdict{v})[0]
 }

@@ -98,7 +98,7 @@ func TestCheckClock(t *testing.T) {
 		bad   bool
 	}{
 		{"right", Clock{now, true, now.Add(-time.Hour)}, "2027-01-01T00:00:00Z", false},
-		{"nobody keeps it", Clock{now, false, time.Time{}}, "nothing keeps it right", false},
+		{"nobody keeps it", Clock{now, false, time.Time{}}, "nothing keeps it right", true},
 		{"of a machine without a battery", Clock{time.Unix(0, 0), true, time.Time{}}, "1970-01-01", true},
 		{"set back", Clock{now, true, now.Add(48 * time.Hour)}, "was set back", true},
 		{"a file system with another clock", Clock{now, true, now.Add(time.Minute)}, "2027", false},
@@ -106,6 +106,9 @@ func TestCheckClock(t *testing.T) {
 		v := CheckClock(c.clock)
 		if v.OK() == c.bad || !strings.Contains(v.Detail+v.Problem, c.says) || c.bad == (v.Fix == "") {
 			t.Errorf("%s: %+v", c.name, v)
+		}
+		if v.Info != (c.name == "nobody keeps it") {
+			t.Errorf("%s: only that no run fails by: %+v", c.name, v)
 		}
 	}
 	if c := ReadClock(good()); time.Since(c.Now) > time.Minute {
@@ -157,6 +160,20 @@ func TestPodmanNamespace(t *testing.T) {
 		if v := PodmanNamespace(f, "cannot clone: \x1b"); !strings.Contains(v.Fix, fix) || !strings.HasSuffix(v.Problem, ` (podman says: "cannot clone: \x1b")`) {
 			t.Errorf("%s: %+v", fix, v)
 		}
+	}
+}
+
+// Nothing is said of a podman that is not there but that it is not.
+func TestNoPodman(t *testing.T) {
+	f := good()
+	f.Podman = Tool{}
+	for _, v := range Check(f, policy.RuntimePodman) {
+		if v.OK() && v.Name != "containers" && strings.HasPrefix(v.Detail, "the user's own podman") {
+			t.Errorf("%+v", v)
+		}
+	}
+	if v := NotTried("sandbox", "x", "y"); !v.Untried() || v.OK() || !v.Info || (Verdict{Name: "sandbox"}).Untried() {
+		t.Errorf("%+v", v)
 	}
 }
 
