@@ -17,7 +17,7 @@ import (
 )
 
 // proveJail checks what was there before us, and shuts this process.
-func proveJail(sp *spec.Spec) error {
+func (s *session) proveJail(sp *spec.Spec) error {
 	if err := checkNamespaces(sp); err != nil {
 		return refuse("namespaces", err)
 	}
@@ -28,7 +28,7 @@ func proveJail(sp *spec.Spec) error {
 		if err := checkRoutes(); err != nil {
 			return refuse("network", err)
 		}
-		if err := canaryIsSilent(sp, nil); err != nil {
+		if err := s.test(func() error { return canaryIsSilent(sp, nil) }); err != nil {
 			return refuse("network", err)
 		}
 	}

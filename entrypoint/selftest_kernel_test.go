@@ -56,6 +56,9 @@ func TestGateIsTested(t *testing.T) {
 			b.begin()
 			f := b.recv()
 			if c.reason == "" {
+				if b.tested == 0 {
+					t.Errorf("%s: it does not tell how long it took", c.name)
+				}
 				if !f.Started || b.recv().Exited == nil || b.end() != 0 {
 					t.Errorf("%s: %+v", c.name, f)
 				}

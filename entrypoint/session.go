@@ -48,6 +48,8 @@ type session struct {
 	// network that one could be sent to.
 	log     *netfilter.Log
 	blocked *blocked
+	// tested is how long the self-test has taken.
+	tested time.Duration
 }
 
 // runSession is the role. uid owns the FIFOs, before there is a Spec that says so.
@@ -145,7 +147,7 @@ func (s *session) enforce(began time.Time, uid int) (*spec.Spec, error) {
 
 	control := s.enforceContainer
 	if sp.Isolation == spec.IsolationProcess {
-		control = proveJail
+		control = s.proveJail
 	}
 	if err := control(sp); err != nil {
 		return nil, err
@@ -192,7 +194,7 @@ func (s *session) enforceContainer(sp *spec.Spec) error {
 			return refuse("ruleset", err)
 		}
 	}
-	if err := canarySings(sp); err != nil {
+	if err := s.test(func() error { return canarySings(sp) }); err != nil {
 		return refuse("network", err)
 	}
 	if err := netfilter.Apply(rules); err != nil {
@@ -222,7 +224,7 @@ func (s *session) enforceContainer(sp *spec.Spec) error {
 	if err := netfilter.CheckShut(rules.Table); err != nil {
 		return refuse("capabilities", err)
 	}
-	if err := canaryIsSilent(sp, s.log); err != nil {
+	if err := s.test(func() error { return canaryIsSilent(sp, s.log) }); err != nil {
 		return refuse("network", err)
 	}
 	return refuse("ruleset", probe(sp.Firewall, s.log))
@@ -256,7 +258,7 @@ func seal(sp *spec.Spec) error {
 func (s *session) waitGo(sp *spec.Spec) error {
 	f, err := s.next()
 	if err == nil && f.Gate != nil {
-		if err := testGate(sp, *f.Gate); err != nil {
+		if err := s.test(func() error { return testGate(sp, *f.Gate) }); err != nil {
 			return refuse("gate", err)
 		}
 		f, err = s.next()
@@ -267,7 +269,18 @@ func (s *session) waitGo(sp *spec.Spec) error {
 	if !f.Go {
 		return badSpec(errors.New("the second frame is not go"))
 	}
-	return refuse("channel", namesGone(spec.Dir))
+	if err := namesGone(spec.Dir); err != nil || s.tested == 0 {
+		return refuse("channel", err)
+	}
+	return s.send(spec.ToHost{Tested: max(s.tested.Microseconds(), 1)})
+}
+
+// test makes a try of the self-test, and counts its time.
+func (s *session) test(try func() error) error {
+	began := time.Now()
+	err := try()
+	s.tested += time.Since(began)
+	return err
 }
 
 // send fails only when the host is gone.

@@ -202,8 +202,11 @@ type ToGuest struct {
 type ToHost struct {
 	// Enforced: every control is installed and has been read back, and the
 	// privileges are dropped; the entrypoint waits for Go.
-	Enforced  *Enforced  `json:"enforced,omitempty"`
-	Started   bool       `json:"started,omitempty"`
+	Enforced *Enforced `json:"enforced,omitempty"`
+	Started  bool      `json:"started,omitempty"`
+	// Tested: the start's self-test has held, and has taken so many microseconds in
+	// here. It comes before Started, unless nothing is shut.
+	Tested    int64      `json:"tested,omitempty"`
 	Exited    *Exited    `json:"exited,omitempty"`
 	Refused   *Refused   `json:"refused,omitempty"`
 	ExecState *ExecState `json:"exec_state,omitempty"`

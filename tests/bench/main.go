@@ -109,13 +109,14 @@ func bench() (err error) {
 	}
 	slices.SortFunc(names, func(a, b string) int { return int(median(phases[a]) - median(phases[b])) })
 	for _, name := range names {
-		if name != "entrypoint" && name != "images" {
+		if name != "entrypoint" && name != "images" && name != "selftest" {
 			fmt.Printf(" %s %.0f", name, median(phases[name]))
 		}
 	}
 	fmt.Println()
 	figure("session-start-ratio", median(session)/median(bare), 1.5, true)
 	figure("entrypoint-ms", median(entrypoint), 10, false)
+	figure("selftest-ms", median(phases["selftest"]), 15, false)
 	figure("images-ms", median(phases["images"]), 30, false)
 	figure("print-policy-ms", median(print), 60, false)
 	return os.Remove(report)

@@ -203,9 +203,13 @@ func phases(run func([]string) (time.Duration, string, error), ours func(...stri
 	slices.SortFunc(names, func(a, b string) int { return int(10 * (median(times[a]) - median(times[b]))) })
 	fmt.Print("until")
 	for _, name := range names {
+		if name == "selftest" || name == "entrypoint" {
+			continue // how long it took
+		}
 		fmt.Printf(" %s %.1f", name, median(times[name]))
 	}
 	fmt.Println(" ms")
+	figure("local-selftest-ms", median(times["selftest"]), 15, false)
 	return nil
 }
 

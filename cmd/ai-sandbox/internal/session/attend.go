@@ -49,6 +49,8 @@ func (r *run) attend(ctx context.Context, up *started, late os.Signal) error {
 			switch {
 			case ok && f.Refused != nil:
 				return r.failed(&refusedError{*f.Refused})
+			case ok && f.Tested > 0:
+				r.tested(time.Duration(f.Tested) * time.Microsecond)
 			case ok && f.Started:
 				r.mark("started")
 				if err := r.ready(); err != nil {

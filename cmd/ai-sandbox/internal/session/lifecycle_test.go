@@ -89,6 +89,25 @@ func untilSignalled(in, out *os.File) error {
 	}
 }
 
+// What the self-test takes inside is in the report, with what it takes here.
+func TestSelfTestIsTimed(t *testing.T) {
+	e := newEnv(t, func(in, out *os.File) error {
+		if _, err := enforced(in, out); err != nil {
+			return err
+		}
+		for _, f := range []spec.ToHost{{Tested: 2500}, {Started: true}, {Exited: &spec.Exited{}}} {
+			if err := spec.WriteFrame(out, f); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	rep, err := e.run(t, policy.NetNone)
+	if took := rep.Timings["selftest"]; err != nil || took <= 2.5 || took >= rep.Timings["removed"] {
+		t.Errorf("%v of %v, %v", took, rep.Timings, err)
+	}
+}
+
 // A session is listed while it lives and when it has ended, its directory tells all
 // of it, and none of its files has a secret.
 func TestSessionIsListed(t *testing.T) {

@@ -93,3 +93,13 @@ func (r *run) gateTest() *spec.GateTest {
 	}
 	return &spec.GateTest{Host: gate.ReadyHost, Answer: r.gate.config().ReadyLine()}
 }
+
+// tested adds to the time that the self-test has taken, here and inside.
+func (r *run) tested(took time.Duration) {
+	if r.canary == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report.Timings["selftest"] += float64(took.Microseconds()) / 1000
+}
