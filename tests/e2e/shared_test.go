@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"ai-sandbox/tests/e2e/drive"
 
@@ -267,6 +268,72 @@ func TestGateReload(t *testing.T) {
 		t.Errorf("of one session: %s", r)
 	}
 	if r := b.Run("gate", "reload", "none-"+name); r.Code != 1 || !strings.Contains(r.Err, "no such gate") {
+		t.Errorf("%s", r)
+	}
+}
+
+// What podman makes of a unit's quadlet is the gate that sessions ask for, and one that is
+// less is refused.
+func TestGateUnit(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	name, host := b.Token, b.Host("ok.test")
+	file := strings.TrimSpace(strings.SplitN(b.OK("gate", "unit", name, "--allow", host).Out, "\n", 2)[0])
+	container := "aisb-gate-" + name
+	t.Cleanup(func() {
+		drive.Output(t, "podman", "rm", "-f", "--ignore", container)
+		b.OK("gate", "unit", name, "--remove")
+		if _, err := os.Stat(file); !os.IsNotExist(err) {
+			t.Errorf("the unit stays: %v", err)
+		}
+	})
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// start runs what systemd would, but for what only systemd can give.
+	start := func(text string) {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(file)), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		units := drive.Output(t, "env", "QUADLET_UNIT_DIRS="+dir, "/usr/libexec/podman/quadlet", "-user", "-dryrun")
+		run := regexp.MustCompile(`(?m)^ExecStart=(.*)$`).FindStringSubmatch(units)
+		if run == nil {
+			t.Fatalf("no unit comes of %s: %s", text, units)
+		}
+		line := strings.NewReplacer("--cgroups=split", "", "--sdnotify=conmon", "", "%t", t.TempDir(), "%N", "x").Replace(run[1])
+		drive.Output(t, "sh", "-c", line)
+	}
+	refused := func(want string) {
+		t.Helper()
+		drive.Eventually(t, 20*time.Second, want, func() bool {
+			r := b.Run("--ephemeral-home", "--gate", name, "--", "true")
+			if r.Code != 125 {
+				t.Errorf("%s", r)
+			}
+			return strings.Contains(r.Err, want)
+		})
+	}
+	refused("start it anew with systemctl --user start aisb-gate-" + name)
+	start(strings.Replace(string(text), "ReadOnly=true", "ReadOnly=false", 1))
+	refused("the container is not as asked for: a writable root file system")
+	drive.Output(t, "podman", "rm", "-f", container)
+	drive.Eventually(t, 20*time.Second, "the wider one is gone", func() bool { return regexp.MustCompile(`(?m)^` + name + ` +down `).MatchString(b.OK("gate", "ls").Out) })
+	start(string(text))
+	drive.Eventually(t, 20*time.Second, "it is up", func() bool { return regexp.MustCompile(`(?m)^` + name + ` +up `).MatchString(b.OK("gate", "ls").Out) })
+	r := b.OK("--ephemeral-home", "--gate", name, "--", "sh", "-c", "for h in "+host+" "+b.Host("no.test")+"; do curl -sS -o /dev/null -w '%{http_code} ' http://$h/; done")
+	if r.Out != "200 403 " {
+		t.Errorf("%s", r)
+	}
+	b.OK("gate", "reload", name, "--allow", b.Host("no.test"))
+	for args, want := range map[string]string{"down": "is a unit: end it with systemctl --user stop ", "up": "is up already: end it with systemctl --user stop ", "unit": "there is a gate"} {
+		if r := b.Run("gate", args, name); r.Code != 1 || !strings.Contains(r.Err, want) {
+			t.Errorf("%s", r)
+		}
+	}
+	b.OK("clean")
+	if r := b.Run("gate", "unit", name, "--remove"); r.Code != 1 || !strings.Contains(r.Err, "stop it first") {
 		t.Errorf("%s", r)
 	}
 }

@@ -63,6 +63,8 @@ type Gate struct {
 	// Idle is for how long a named gate may be without a session before it ends itself;
 	// 0 is for ever.
 	Idle time.Duration
+	// Unit: systemd has "podman run" make a named gate's container.
+	Unit bool
 }
 
 // Capabilities are what a backend can do: data, for refusals and printouts.

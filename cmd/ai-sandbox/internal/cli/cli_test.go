@@ -137,6 +137,14 @@ func newStage(t testing.TB) *stage {
 			s.called = append(s.called, "ls")
 			return []GateState{{Name: "work", State: "up", Port: 20001, Allow: []string{"a.example.com"}, AllowPrivate: []string{"b.test:81"}}}, nil
 		},
+		GateUnit: func(_ context.Context, _ BuildRequest, g GateRequest, dir string) error {
+			s.called = append(s.called, fmt.Sprint("unit ", g.Name, g.Net.Allow, g.TTL, strings.HasSuffix(dir, "/config/containers/systemd")))
+			return nil
+		},
+		GateUnitRemove: func(_ context.Context, _ Machine, name string) error {
+			s.called = append(s.called, "unit away "+name)
+			return nil
+		},
 		GateGiven: func(_ Machine, name string) ([][2]string, error) {
 			return [][2]string{{"allow", "given.example.com"}, {"allow_private", "127.0.0.1:1"}}, nil
 		},
@@ -558,6 +566,8 @@ func TestVerbs(t *testing.T) {
 		{[]string{"clean", "--images", "--dry-run"}, "clean false true,clean images true"},
 		{[]string{"gate", "up", "work", "--allow", "b.example.com", "--allow", "a.example.com", "--allow-private", "127.0.0.1:1"}, "up work[a.example.com b.example.com] [127.0.0.1:1]8h0m0s[[allow b.example.com] [allow a.example.com] [allow_private 127.0.0.1:1]]"},
 		{[]string{"gate", "up", "work", "--ttl", "none"}, "up work[] []0s[]"},
+		{[]string{"gate", "unit", "work", "--allow", "a.example.com"}, "unit work[a.example.com]0strue"},
+		{[]string{"gate", "unit", "work", "--remove"}, "unit away work"},
 		{[]string{"gate", "reload", "work"}, "reload work[given.example.com] [127.0.0.1:1][[allow given.example.com] [allow_private 127.0.0.1:1]]"},
 		{[]string{"gate", "reload", "work", "--allow", "b.example.com"}, "reload work[b.example.com] [][[allow b.example.com]]"},
 		{[]string{"gate", "logs", "work", "--follow", "--json"}, "named log worktrue"},

@@ -50,8 +50,12 @@ type Engine struct {
 	// ImageSave writes the images into a file, and ImageLoad takes them from one.
 	ImageSave, ImageLoad imageFunc
 	// GateUp starts a named gate.
-	GateUp   func(ctx context.Context, r BuildRequest, g GateRequest) error
-	GateDown func(ctx context.Context, m Machine, name string) error
+	GateUp func(ctx context.Context, r BuildRequest, g GateRequest) error
+	// GateUnit writes the quadlet of a named gate into dir, and GateUnitRemove takes that
+	// and the gate's files away.
+	GateUnit       func(ctx context.Context, r BuildRequest, g GateRequest, dir string) error
+	GateUnitRemove func(ctx context.Context, m Machine, name string) error
+	GateDown       func(ctx context.Context, m Machine, name string) error
 	// GateNames are those that have a record. It contacts nothing.
 	GateNames func(m Machine) ([]string, error)
 	// GateGiven are the lists of a named gate as far as flags gave them: pairs of a
@@ -135,6 +139,8 @@ type GateState struct {
 	// TTLSeconds is for how long it may be without a session; 0 is for ever.
 	TTLSeconds int64         `json:"ttl_seconds"`
 	Sessions   []GateSession `json:"sessions"`
+	// Unit is the quadlet with which systemd starts it, or "".
+	Unit string `json:"unit,omitempty"`
 }
 
 // A GateSession is one that shares a named gate.

@@ -213,7 +213,7 @@ func (b *answer) refused(a gate.Answer) {
 	for _, r := range gate.Refused([]gate.Decision{{Host: host, Port: a.Port, Reason: a.Reason}}) {
 		switch {
 		case r.AllowFlag != "" && net.GateName != "":
-			b.line("  to open it: make gate %s anew with %s", quote(net.GateName), r.AllowFlag)
+			b.line("  to open it: give ai-sandbox gate reload %s, beside the rest of its list, %s", quote(net.GateName), r.AllowFlag)
 		case r.AllowFlag != "":
 			b.line("  to open it: %s", r.AllowFlag)
 		default:

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -26,7 +27,7 @@ var gateVerb = &verb{
 			examples: []string{"ai-sandbox gate up work --allow .example.com --ttl 8h"},
 			exit:     usualExit,
 			action: func(a *app, inv Invocation, flagLayer []config.Item) error {
-				ttl, err := inv.ttl()
+				ttl, err := inv.ttl(defaultTTL)
 				if err != nil {
 					return err
 				}
@@ -80,6 +81,7 @@ var gateVerb = &verb{
 				return writeText(a.Out, gatesText(list))
 			},
 		},
+		gateUnitVerb,
 		gateLogsVerb,
 		gateReloadVerb,
 	},
@@ -94,10 +96,10 @@ var ttlFlag = ownFlag{name: "ttl", arg: "TIME", usage: "end the gate when no ses
 
 const defaultTTL = 8 * time.Hour
 
-func (inv Invocation) ttl() (time.Duration, error) {
+func (inv Invocation) ttl(unless time.Duration) (time.Duration, error) {
 	text, ok := inv.Values[ttlFlag.name]
 	if !ok {
-		return defaultTTL, nil
+		return unless, nil
 	}
 	seconds, err := policy.ParseTime(text)
 	if err != nil {
@@ -122,6 +124,42 @@ func gateRequest(inv Invocation, allow, private []policy.Entry, flagLayer []conf
 
 // gateKeys are the settings that make a gate's lists.
 var gateKeys = []string{"allow", "allow_private"}
+
+var gateUnitVerb = &verb{
+	name: "unit", args: "NAME", about: "Write a quadlet, with which systemd starts the gate.",
+	use: config.UseGate,
+	flags: []ownFlag{
+		{name: "ttl", arg: "TIME", usage: "as with gate up; none unless given"},
+		{name: "remove", usage: "take the quadlet and the gate's files away; it has to be stopped"},
+	},
+	examples: []string{"ai-sandbox gate unit work --allow .example.com", "ai-sandbox gate unit work --remove"},
+	exit:     usualExit,
+	action: func(a *app, inv Invocation, flagLayer []config.Item) error {
+		if slices.Contains(inv.Own, "remove") {
+			m, err := a.machine()
+			if err != nil {
+				return err
+			}
+			return a.engine.GateUnitRemove(a.ctx, m, inv.Args[0])
+		}
+		ttl, err := inv.ttl(0)
+		if err != nil {
+			return err
+		}
+		s, err := a.prepare(flagLayer, forVerb)
+		if err != nil {
+			return err
+		}
+		allow, private, err := s.lists()
+		if err != nil {
+			return err
+		}
+		g := gateRequest(inv, allow, private, flagLayer)
+		g.TTL = ttl
+		units := filepath.Join(filepath.Dir(s.Facts.Dirs.Config), "containers", "systemd") // podman-systemd.unit(5)
+		return a.engine.GateUnit(a.ctx, BuildRequest{Machine: s.Machine, Image: s.image}, g, units)
+	},
+}
 
 var gateReloadVerb = &verb{
 	name: "reload", args: "NAME", about: "Give a gate, and all that share it, the list as it is configured now.",

@@ -86,6 +86,11 @@ func TestVerbsHideSecrets(t *testing.T) {
 		return nil
 	}
 	s.engine.GateList = func(context.Context, Machine) ([]GateState, error) { return []GateState{{Name: at, Allow: said}}, nil }
+	s.engine.GateUnit = func(_ context.Context, r BuildRequest, _ GateRequest, _ string) error {
+		fmt.Fprintln(r.Out, at)
+		return nil
+	}
+	s.engine.GateUnitRemove = func(_ context.Context, m Machine, _ string) error { fmt.Fprintln(m.Err, at); return nil }
 	s.engine.GateReload = func(_ context.Context, m Machine, _ GateRequest) (session.Reloaded, error) {
 		return session.Reloaded{Hash: at, Added: said, Sessions: said}, nil
 	}
@@ -140,7 +145,7 @@ func TestVerbsHideSecrets(t *testing.T) {
 		"allow": {"allow x a.example.com"}, "deny": {"deny x a.example.com"}, "log": {"log", "log --json x"}, "policy show": {"policy show x", "policy show --json x"},
 		"build": {"build"}, "clean": {"clean", "clean --json"}, "config": {"config --node-mirror https://u:" + canary + "@h", "config --json --node-mirror https://u:" + canary + "@h"},
 		"doctor": {"doctor"}, "down": {"down x"}, "exec": {"exec x -- true"}, "explain": {"explain " + at, "explain " + canary + ".example.com"},
-		"gate up": {"gate up x"}, "gate down": {"gate down x"}, "gate ls": {"gate ls", "gate ls --json"}, "gate logs": {"gate logs x", "gate logs --json x"}, "gate reload": {"gate reload x", "gate reload --json x"}, "image save": {"image save x"}, "image load": {"image load x"}, "images": {"images", "images --json"}, "inspect": {"inspect", "inspect --json"},
+		"gate up": {"gate up x"}, "gate down": {"gate down x"}, "gate ls": {"gate ls", "gate ls --json"}, "gate unit": {"gate unit x", "gate unit x --remove"}, "gate logs": {"gate logs x", "gate logs --json x"}, "gate reload": {"gate reload x", "gate reload --json x"}, "image save": {"image save x"}, "image load": {"image load x"}, "images": {"images", "images --json"}, "inspect": {"inspect", "inspect --json"},
 		"logs": {"logs x", "logs --json x"}, "ls": {"ls", "ls --json"}, "policy diff": {"policy diff 0 1", "policy diff --json 0 1"},
 		"rm": {"rm x"}, "stop": {"stop x"}, "trust": {"trust", "trust --yes"}, "up": {"up", "up --json"},
 		"update": {"update", "update --json", "update --check"}, "wait": {"wait --ready --json x", "wait --exit x", "wait --exit --json x"},

@@ -82,6 +82,9 @@ func (a *app) steer(id string, want session.Steering) error {
 	if len(want.Deny) > 0 || want.Lists != nil {
 		text += fmt.Sprintf("connections cut: %d\n", f.Cut)
 	}
+	if name := p.Net.GateName; name != "" {
+		text += fmt.Sprintf("that is this session alone: gate %s and the others that share it keep their lists\n", policy.Printable(name))
+	}
 	if _, err := io.WriteString(a.Out, text); err != nil {
 		return fmt.Errorf("write to standard output: %w", err)
 	}

@@ -91,7 +91,7 @@ func (a *app) suggest(p policy.Policy, needs []need) {
 	}
 	add := "add"
 	if p.Net.GateName != "" {
-		add = "give \"gate up\""
+		add = "give \"gate reload\", beside the rest of its list,"
 	}
 	a.notef("%s has its model at %s, which the allowlist does not let through; %s: %s %s", n.agent, quote(name), add, flag, quote(name))
 }

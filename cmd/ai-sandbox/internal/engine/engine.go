@@ -41,7 +41,7 @@ func New(start time.Time) cli.Engine {
 		Image: e.image, Ruleset: ruleset, DryRun: dryRun, GateNet: e.gateNet,
 		Run: e.run, Refused: e.refused, Build: e.build, Update: e.update, Inspect: e.inspect, Clean: e.clean,
 		ImageSave: e.imageSave, ImageLoad: e.imageLoad, Images: e.images, CleanImages: e.cleanImages,
-		GateUp: e.gateUp, GateDown: e.gateDown, GateList: e.gateList, GateNames: gateNames, GateGiven: gateGiven, GateReload: gateReload, NamedLog: namedLog, Doctor: e.doctor, Trial: e.trial,
+		GateUp: e.gateUp, GateDown: e.gateDown, GateList: e.gateList, GateNames: gateNames, GateGiven: gateGiven, GateUnit: e.gateUnit, GateUnitRemove: gateUnitRemove, GateReload: gateReload, NamedLog: namedLog, Doctor: e.doctor, Trial: e.trial,
 		Sessions: sessions, Logs: logs, Stop: stop, Remove: removeSession,
 		Detach: detached, NewSandbox: e.newSandbox, WaitReady: waitReady, WaitExit: waitExit, Exec: execIn, Down: down,
 		GateLog: gateLog, Steer: steer,

@@ -6,8 +6,11 @@ import (
 	"context"
 	"fmt"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 
+	"ai-sandbox/cmd/ai-sandbox/internal/backend/podman"
 	"ai-sandbox/cmd/ai-sandbox/internal/cli"
 	"ai-sandbox/cmd/ai-sandbox/internal/session"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
@@ -43,6 +46,37 @@ func (e *engine) gateUp(ctx context.Context, r cli.BuildRequest, g cli.GateReque
 		fmt.Fprintf(r.Out, "%s 127.0.0.1:%d\n", rec.ID, rec.GatePort)
 		return nil
 	})
+}
+
+func (e *engine) gateUnit(ctx context.Context, r cli.BuildRequest, g cli.GateRequest, dir string) error {
+	if r.Runtime == policy.RuntimeLocal {
+		return errNoImages
+	}
+	return interruptible(ctx, func(ctx context.Context) error {
+		m, c, err := open(ctx, r.Machine)
+		if err != nil {
+			return err
+		}
+		plan, err := e.ensure(ctx, r.Machine, r.Image, c, true)
+		if err != nil {
+			return err
+		}
+		file, err := m.GateUnit(c, session.GateRequest{Name: g.Name, Image: plan.Gate.ID, Net: g.Net, TTL: g.TTL, Given: g.Given}, dir, podman.Quadlet)
+		if err != nil {
+			return err
+		}
+		unit := strings.TrimSuffix(filepath.Base(file), ".container")
+		fmt.Fprintf(r.Out, "%s\nstart it with: systemctl --user daemon-reload && systemctl --user start %s\n", policy.Printable(file), unit)
+		return nil
+	})
+}
+
+func gateUnitRemove(ctx context.Context, mc cli.Machine, name string) error {
+	m, err := manager(mc)
+	if err != nil {
+		return err
+	}
+	return m.GateUnitRemove(ctx, name)
 }
 
 func gateGiven(mc cli.Machine, name string) ([][2]string, error) {
@@ -108,7 +142,7 @@ func (e *engine) gateList(ctx context.Context, mc cli.Machine) ([]cli.GateState,
 		}
 		out = append(out, cli.GateState{
 			Name: g.ID, State: state, Port: g.GatePort, Allow: append([]string{}, g.Allow...), AllowPrivate: append([]string{}, g.AllowPrivate...),
-			TTLSeconds: g.GateTTL, Sessions: sessions,
+			TTLSeconds: g.GateTTL, Sessions: sessions, Unit: g.Unit,
 		})
 	}
 	return out, nil

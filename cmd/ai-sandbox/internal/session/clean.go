@@ -112,6 +112,11 @@ func (m *Manager) cleanable(ctx context.Context, be backend.Backend, rec store.R
 	remove := func(ctx context.Context) error { return m.remove(ctx, be, rec) }
 	alive := m.Store.Liveness(rec)
 	switch {
+	case rec.Unit != "" && all:
+		i.Why = "systemd starts it; to remove it: " + endOf(rec)
+		return i, true
+	case rec.Unit != "":
+		return CleanItem{}, true
 	case rec.Kept:
 		i.Why = fmt.Sprintf("it is kept until: ai-sandbox rm %s", rec.ID)
 		return i, true

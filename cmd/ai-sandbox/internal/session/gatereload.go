@@ -66,7 +66,7 @@ func (m *Manager) GateReload(ctx context.Context, r GateRequest) (out Reloaded, 
 		}
 	}
 	if err != nil {
-		return out, fmt.Errorf("reload gate %s, which may go by either list now (ai-sandbox gate down %s ends it): %w", r.Name, r.Name, err)
+		return out, fmt.Errorf("reload gate %s, which may go by either list now (to end it: %s): %w", r.Name, endOf(rec), err)
 	}
 	// Whoever begins from here on finds the new list; who began before is asked below.
 	rec.Allow, rec.AllowPrivate, rec.PolicyHash, rec.GateGiven = texts(lists.Allow), texts(lists.AllowPrivate), out.Hash, r.Given

@@ -87,7 +87,9 @@ func (m *Manager) GateUp(ctx context.Context, be backend.Backend, r GateRequest)
 	if old, ok, err := m.Store.Gate(name); err != nil {
 		return store.Record{}, err
 	} else if ok && m.Store.Liveness(old) == store.Alive && !m.gateGone(ctx, old) {
-		return store.Record{}, fmt.Errorf("gate %s is up already: end it with ai-sandbox gate down %s", name, name)
+		return store.Record{}, fmt.Errorf("gate %s is up already: end it with %s", name, endOf(old))
+	} else if ok && old.Unit != "" {
+		return store.Record{}, fmt.Errorf("gate %s is a unit: start it with %s", name, beginOf(old))
 	} else if ok {
 		if err := m.remove(ctx, be, old); err != nil {
 			return store.Record{}, err
@@ -150,6 +152,9 @@ func (m *Manager) GateDown(ctx context.Context, be backend.Backend, name string)
 	}
 	if !ok {
 		return fmt.Errorf("gate %s: %w; ai-sandbox gate ls lists those that are up", name, ErrNoGate)
+	}
+	if rec.Unit != "" {
+		return fmt.Errorf("gate %s is a unit: end it with %s", name, endOf(rec))
 	}
 	return m.remove(ctx, be, rec)
 }
@@ -289,7 +294,7 @@ func (m *Manager) Reap(ctx context.Context, be backend.Backend) (removed int, do
 
 // pastUse tells whether a named gate with a TTL has ended, be it for that or otherwise.
 func (m *Manager) pastUse(ctx context.Context, r store.Record) bool {
-	return r.Kind == "gate" && r.GateTTL > 0 && m.Store.Liveness(r) == store.Alive && m.gateGone(ctx, r)
+	return r.Kind == "gate" && r.GateTTL > 0 && r.Unit == "" && m.Store.Liveness(r) == store.Alive && m.gateGone(ctx, r)
 }
 
 // removeGate removes what is left of a named gate that is past use, unless another

@@ -38,7 +38,7 @@ func sharedDirs(g store.Record, id string) (conf, log string) {
 func gateOf(g store.Record) backend.Gate {
 	return backend.Gate{
 		Name: g.Containers[0], GateName: g.ID, Image: g.GateImage, ConfigDir: gateConf(g), LogDir: g.GateLog,
-		Idle: time.Duration(g.GateTTL) * time.Second,
+		Idle: time.Duration(g.GateTTL) * time.Second, Unit: g.Unit != "",
 	}
 }
 
@@ -112,11 +112,11 @@ func (r *run) tryJoin(ctx context.Context, cfg gate.Config, u *undo, fixed func(
 	if err = line.started(); err == nil {
 		err = awaitGate(ctx, cfg, line.ended)
 	}
-	if verr := <-verified; err == nil {
-		err = verr
-	}
 	if err != nil {
-		return nil, squidError(errors.Join(err, line.lost()), log)
+		err = squidError(errors.Join(err, line.lost()), log)
+	}
+	if verr := <-verified; verr != nil || err != nil {
+		return nil, errors.Join(verr, err)
 	}
 	rg := &runningGate{
 		container: g.Containers[0], port: cfg.FrontPort, logDir: log, confDir: conf, cfg: cfg, ended: line.ended,
@@ -144,7 +144,7 @@ func callGate(ctx context.Context, g store.Record, session string) (*gateLine, e
 	conn, err := dialIn(ctx, g.GateLog, spec.GateSocket)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return nil, fmt.Errorf("%w: start it anew with ai-sandbox gate up %s", errNotUp, g.ID)
+		return nil, fmt.Errorf("%w: start it anew with %s", errNotUp, beginOf(g))
 	case err != nil:
 		return nil, fmt.Errorf("reach its socket: %w", err)
 	}

@@ -36,7 +36,7 @@ func (c *Client) Verify(ctx context.Context, id string, b backend.Sandbox) error
 
 // VerifyGate implements backend.Backend.
 func (c *Client) VerifyGate(ctx context.Context, id string, g backend.Gate) error {
-	return c.verify(ctx, id, gateSpec(g), policy.Limits{})
+	return c.verify(ctx, id, gateSpecOf(g), policy.Limits{})
 }
 
 // verify compares a running container with its specification: as podman has it,
@@ -374,6 +374,7 @@ func ociMountDifferences(mounts []spec.Mount, data *define.InspectContainerData,
 		{Destination: "/proc", Type: "proc", Options: []string{"nosuid", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Options: []string{"nosuid", "ro"}},
 		{Destination: "/dev/pts", Type: "devpts", Options: []string{"nosuid", "newinstance"}},
+		{Destination: "/dev/mqueue", Type: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/sys/fs/cgroup", Type: "cgroup", Options: []string{"nosuid", "nodev", "ro"}},
 	} {
 		add(m)

@@ -66,6 +66,8 @@ type Record struct {
 	// were given by flags: pairs of a setting and its value.
 	GatePeek  uint16      `json:"gate_peek,omitempty"`
 	GateGiven [][2]string `json:"gate_given,omitempty"`
+	// Unit is the quadlet with which systemd starts a named gate.
+	Unit string `json:"unit,omitempty"`
 	// Allow and AllowPrivate are what a named gate lets through, as entries.
 	Allow        []string `json:"allow,omitempty"`
 	AllowPrivate []string `json:"allow_private,omitempty"`
@@ -330,8 +332,11 @@ func (s *Store) Owner(r *Record) error {
 }
 
 // Liveness tells whether the record's owner is alive. A record without an
-// owner (a named gate's) is Gone only after a reboot.
+// owner (a named gate's) is Gone only after a reboot, and one with a Unit never.
 func (s *Store) Liveness(r Record) Liveness {
+	if r.Unit != "" {
+		return Alive
+	}
 	boot, err := s.bootID()
 	if err != nil || r.BootID == "" {
 		return Unknown
