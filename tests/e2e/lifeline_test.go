@@ -143,8 +143,8 @@ func TestLifeline(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if r := k.l.Wait(30 * time.Second); k.code != 0 && r.Code != k.code {
-					t.Errorf("want exit code %d: %s", k.code, r)
+				if r := k.l.Wait(30 * time.Second); k.code != 0 && (r.Code != k.code || !strings.Contains(r.Err, "ai-sandbox: error: ")) {
+					t.Errorf("want exit code %d, and why: %s", k.code, r)
 				}
 			})
 		}

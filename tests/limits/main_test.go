@@ -3,7 +3,8 @@
 // Package limits holds what a run may use of the machine to its limits, from
 // inside, on both runtimes: in the test VM, where systemd gives its user control
 // groups of version 2. Each limit has a positive control: the same program with
-// more to use. tests/limits/run starts it.
+// more to use. There a machine can be broken, too, and its clock be set: what a
+// session and the doctor make of that is tested here. tests/limits/run starts it.
 package limits
 
 import (

@@ -14,9 +14,11 @@ import (
 )
 
 // TestSuspended stops ai-sandbox (SIGTSTP) while its command runs, and lets it go on
-// (SIGCONT): the command goes on all the while, and its end is told as ever.
+// (SIGCONT): the command goes on all the while, what it asks of the gate then is answered
+// at the latest after that, and its end is told as ever.
 func TestSuspended(t *testing.T, b *Box) {
-	cmd := b.Command(context.Background(), "--net", "none", "--ephemeral-home", "--", "sh", "-c", "trap '' CONT; until test -e go; do printf . >>beats; sleep 0.02; done; exit 7")
+	cmd := b.Command(context.Background(), append([]string{"--ephemeral-home"}, b.Gated("sh", "-c",
+		"trap '' CONT; until test -e go; do printf . >>beats; sleep 0.02; done; curl -sSf https://"+b.Host("ok.test")+"/ >got && exit 7")...)...)
 	// As a shell's job: the kernel stops nothing of an orphaned process group
 	// (setpgid(2)), which the tests' may be.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -41,8 +43,8 @@ func TestSuspended(t *testing.T, b *Box) {
 	if err := l.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	if r := l.Wait(20 * time.Second); r.Code != 7 {
-		t.Errorf("want the command's own end: %s", r)
+	if r := l.Wait(20 * time.Second); r.Code != 7 || b.Size("got") == 0 {
+		t.Errorf("want the command's own end, with an answer: %s", r)
 	}
 }
 
