@@ -284,6 +284,12 @@ func Steer(t *testing.T, b Box) {
 	if err != nil || len(rep.Changes) != 2 || rep.Changes[0].Allow[0] != later || rep.Changes[1].Deny[0] != gone || rep.Changes[1].Cut != 1 {
 		t.Errorf("%v: the report has %+v", err, rep.Changes)
 	}
+	// What is kept of the session has the lists that were in force at last.
+	if text, err := os.ReadFile(filepath.Join(b.State, "sessions", id, "policy.json")); err != nil {
+		t.Error(err)
+	} else if p, err := policy.Decode(strings.NewReader(string(text))); err != nil || fmt.Sprint(p.Net.Allow) != fmt.Sprint(list(t, keep, later)) {
+		t.Errorf("%v: the session's policy has %v", err, p.Net.Allow)
+	}
 	// A tunnel that was cut is told of with what had let it through.
 	_, out, errs = b.Run("log", id, "--json")
 	cut := 0
@@ -315,7 +321,9 @@ func list(t *testing.T, hosts ...string) []policy.Entry {
 func Learn(t *testing.T, b Box) {
 	no, private := "learned."+b.Host("ok.test"), b.Host("private.test")
 	script := "curl -sS -o /dev/null -w '%{http_code}\n' https://" + no + "/; curl -sS -o /dev/null -w '%{http_code}\n' http://" + private + "/; curl -sS -o /dev/null -w '%{http_code}\n' http://" + no + ":80/\n"
-	code, out, errs := b.Run("--net", "learn", "--", "bash", "-c", script)
+	file := filepath.Join(filepath.Dir(b.Dir), filepath.Base(b.Dir)+"-learn.json")
+	t.Cleanup(func() { os.Remove(file) })
+	code, out, errs := b.Run("--report", file, "--net", "learn", "--", "bash", "-c", script)
 	if code != 0 || out != "200\n403\n200\n" {
 		t.Fatalf("exit code %d: %s\n%s", code, out, errs)
 	}
@@ -323,6 +331,24 @@ func Learn(t *testing.T, b Box) {
 		if !strings.Contains(errs, want) {
 			t.Errorf("%q is not said: %s", want, errs)
 		}
+	}
+	// And afterwards, wherever the session is told of.
+	var rep struct {
+		Session  string `json:"session"`
+		Learning bool   `json:"learning"`
+	}
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(text, &rep)
+	}
+	if err != nil || !rep.Learning {
+		t.Errorf("%v: the report does not say that it learned: %s", err, text)
+	}
+	if _, logs, _ := b.Run("logs", rep.Session); !strings.Contains(logs, "--net learn") {
+		t.Errorf("logs does not: %s", logs)
+	}
+	if _, ls, _ := b.Run("ls"); !regexp.MustCompile(`(?m)^` + rep.Session + `\s+ended\s+\S+\s+learn `).MatchString(ls) {
+		t.Errorf("ls does not: %s", ls)
 	}
 	if strings.Contains(errs, "allow = "+private) {
 		t.Errorf("what was refused is learned: %s", errs)

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
+	"ai-sandbox/cmd/ai-sandbox/internal/session"
 	"ai-sandbox/gate"
 	"ai-sandbox/policy"
 )
@@ -24,7 +26,8 @@ var logVerb = &verb{
 		{name: "json", usage: "print the JSON lines; docs/networking.md says what is in them"},
 	},
 	examples: []string{"ai-sandbox log --denied", "ai-sandbox log 0123456789ab --follow"},
-	exit:     usualExit,
+	exit: [][2]string{{"0", "printed"}, {"1", "ai-sandbox failed"}, {"2", "the command line makes no sense"},
+		{"3", "there is no such session, or it has no log of a gate"}, {"130", "SIGINT has ended --follow; with other signals, 128 and the signal's number"}},
 	action: func(a *app, inv Invocation, _ []config.Item) error {
 		m, err := a.machine()
 		if err != nil {
@@ -34,7 +37,15 @@ var logVerb = &verb{
 		if len(inv.Args) > 0 {
 			id = inv.Args[0]
 		}
-		return a.engine.GateLog(a.ctx, m, id, slices.Contains(inv.Own, "follow"), a.eventLines(inv, eventText))
+		err = a.engine.GateLog(a.ctx, m, id, slices.Contains(inv.Own, "follow"), a.eventLines(inv, eventText))
+		var sig *SignalError
+		switch {
+		case errors.Is(err, session.ErrNoLog):
+			return &exitError{code: exitNoSandbox, err: err}
+		case errors.As(err, &sig): // which is how it ends, so there is nothing to say
+			return &exitError{code: 128 + int(sig.Signal)}
+		}
+		return err
 	},
 }
 

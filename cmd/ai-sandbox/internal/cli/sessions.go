@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -32,16 +33,17 @@ var lsVerb = &verb{
 			return err
 		}
 		list, err := a.engine.Sessions(m)
-		if err != nil {
+		if list == nil {
 			return err
 		}
+		// What can't be read is no reason to hide the rest.
 		if slices.Contains(inv.Own, "json") {
-			return printJSON(a.Out, struct {
+			return errors.Join(printJSON(a.Out, struct {
 				Version  int               `json:"version"`
 				Sessions []session.Summary `json:"sessions"`
-			}{1, list})
+			}{1, list}), err)
 		}
-		return writeText(a.Out, sessionsText(list, time.Now()))
+		return errors.Join(writeText(a.Out, sessionsText(list, time.Now())), err)
 	},
 }
 

@@ -18,8 +18,6 @@ import (
 )
 
 func gateLog(ctx context.Context, mc cli.Machine, id string, follow bool, f func(gate.Event) error) error {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
 	m, err := manager(mc)
 	if err != nil {
 		return err
@@ -29,7 +27,14 @@ func gateLog(ctx context.Context, mc cli.Machine, id string, follow bool, f func
 			return err
 		}
 	}
-	bad, err := m.GateLog(ctx, id, follow, f)
+	bad := 0
+	err = interruptible(ctx, func(ctx context.Context) error {
+		bad, err = m.GateLog(ctx, id, follow, f)
+		if ctx.Err() != nil && err == nil {
+			err = context.Cause(ctx)
+		}
+		return err
+	})
 	if err == nil && m.NoPackets(id) {
 		m.Say("session %s has no network device but loopback: nothing leads past the gate, so there are no packets that the kernel could refuse and count", id)
 	}

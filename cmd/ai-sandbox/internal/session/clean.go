@@ -121,7 +121,7 @@ func (m *Manager) cleanable(ctx context.Context, be backend.Backend, rec store.R
 		i.Why = fmt.Sprintf("it is kept until: ai-sandbox rm %s", rec.ID)
 		return i, true
 	case alive == store.Unknown:
-		i.Why = "it was started in another process namespace; whether it lives can't be told"
+		i.Why = m.Store.WhyUnknown(rec) + "; whether it lives can't be told"
 		return i, true
 	case alive == store.Gone && rec.Kind == store.KindSandbox && !left(rec):
 		if w := rec.Workspace; rec.Ready && w != nil && w.Own {

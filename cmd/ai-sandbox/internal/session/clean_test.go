@@ -84,7 +84,7 @@ func TestCleanable(t *testing.T) {
 - home aisb-home-live: a session uses it, or it is kept with one
 - home aisb-home-other: a container refers to it
 - sandbox 0000000000aa: it has ended, and its workspace /x stays until: ai-sandbox down 0000000000aa
-- session 00000000000d: it was started in another process namespace; whether it lives can't be told
+- session 00000000000d: its record does not say by which start of the machine it was made; whether it lives can't be told
 - session 00000000000e: it was started in another process namespace; whether it lives can't be told
 - session 00000000000f: it is kept until: ai-sandbox rm 00000000000f
 gate work: its container does not run

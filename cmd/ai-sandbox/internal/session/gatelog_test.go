@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
+	"ai-sandbox/cmd/ai-sandbox/internal/session/trace"
 	"ai-sandbox/entrypoint/spec"
 	"ai-sandbox/gate"
 	"ai-sandbox/policy"
@@ -76,6 +77,40 @@ func TestGateLog(t *testing.T) {
 	}
 	if last, err := m.LastLogged(); err != nil || last != id {
 		t.Errorf("the last one is %q, %v", last, err)
+	}
+}
+
+// The last session is the one that began last, whichever was busy last.
+func TestLastLogged(t *testing.T) {
+	e := newEnv(t, nil)
+	if _, err := e.m.LastLogged(); !errors.Is(err, ErrNoLog) {
+		t.Errorf("before the first: %v", err)
+	}
+	for _, id := range []string{"00000000000b", "00000000000a", "00000000000c"} {
+		w, err := e.m.Traces().Begin(id, func(s string) string { return s }, trace.Event{Command: []string{strings.Repeat("\x01", 100<<10)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Add(trace.Event{Event: "go"})
+		if id == "00000000000c" {
+			continue // which had no gate
+		}
+		dir, _ := e.m.Traces().Dir(id)
+		if err := os.WriteFile(filepath.Join(dir, GateLogFile), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		later := time.Now().Add(time.Hour)
+		if err := os.Chtimes(filepath.Join(dir, GateLogFile), later, later); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, _ := e.m.Traces().Dir("00000000000a")
+	early := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(filepath.Join(dir, GateLogFile), early, early); err != nil {
+		t.Fatal(err)
+	}
+	if id, err := e.m.LastLogged(); err != nil || id != "00000000000a" {
+		t.Errorf("%q, %v", id, err)
 	}
 }
 

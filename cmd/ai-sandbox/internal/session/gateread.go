@@ -26,7 +26,7 @@ import (
 // ErrNoLog is returned for a session that has no log of a gate.
 var ErrNoLog = errors.New("no log of a gate")
 
-// LastLogged is the session whose gate's log was written to last.
+// LastLogged is the last session that has a log of a gate.
 func (m *Manager) LastLogged() (string, error) {
 	ids, err := m.Traces().IDs()
 	if err != nil {
@@ -35,9 +35,16 @@ func (m *Manager) LastLogged() (string, error) {
 	last, when := "", time.Time{}
 	for _, id := range ids {
 		dir, _ := m.Traces().Dir(id)
-		info, err := os.Lstat(filepath.Join(dir, GateLogFile))
-		if err == nil && info.ModTime().After(when) {
-			last, when = id, info.ModTime()
+		if _, err := os.Lstat(filepath.Join(dir, GateLogFile)); err != nil {
+			continue
+		}
+		// One that does not say when it began is older than any that does.
+		begun, err := m.Traces().Begun(id)
+		if err != nil {
+			begun = time.Time{}
+		}
+		if last == "" || begun.After(when) {
+			last, when = id, begun
 		}
 	}
 	if last == "" {
@@ -50,7 +57,7 @@ func (m *Manager) LastLogged() (string, error) {
 // the local runtime's, and --net unix.
 func (m *Manager) NoPackets(id string) bool {
 	events, err := m.Traces().Events(id)
-	return err == nil && len(events) > 0 && events[0].Event == trace.Begun && events[0].Net == policy.NetUnix
+	return err == nil && len(events) > 0 && events[0].Event == trace.Begun && (events[0].Net == policy.NetUnix || events[0].Net == policy.NetLearn && events[0].Runtime == policy.RuntimeLocal)
 }
 
 // maxEventLine bounds a line of the log, in bytes. Ours are under 1 KiB.

@@ -199,7 +199,7 @@ func (m *Manager) lookup(id string) (rec store.Record, alive store.Liveness, ok 
 		return rec, store.Gone, false, err
 	}
 	if alive = m.Store.Liveness(rec); alive == store.Unknown && !rec.Kept {
-		return rec, alive, true, fmt.Errorf("session %s was started in another process namespace: ask from there", id)
+		return rec, alive, true, fmt.Errorf("session %s may or may not live: %s; ask from where it was started", id, m.Store.WhyUnknown(rec))
 	}
 	return rec, alive, true, nil
 }

@@ -284,7 +284,7 @@ func (m *Manager) state(id string) (state, error) {
 	}
 	s := state{rec, m.Store.Liveness(rec)}
 	if s.alive == store.Unknown {
-		return s, fmt.Errorf("sandbox %s was started in another process namespace: ask from there", id)
+		return s, fmt.Errorf("sandbox %s may or may not live: %s; ask from where it was started", id, m.Store.WhyUnknown(rec))
 	}
 	return s, nil
 }

@@ -132,6 +132,8 @@ type Report struct {
 	Signal   int    `json:"signal,omitempty"`  // that the command died by
 	// KeepRoot: the command was uid 0 inside.
 	KeepRoot bool `json:"keep_root,omitempty"`
+	// Learning: every public host was let through (net learn).
+	Learning bool `json:"learning,omitempty"`
 	// Refused are the hosts that the gate refused.
 	Refused []gate.RefusedHost `json:"refused"`
 	// Published are the ports inside that were reached from outside.
@@ -228,7 +230,7 @@ func (m *Manager) Run(ctx context.Context, be backend.Backend, req Request) (rep
 	if req.Sandbox != nil {
 		r.id = req.Sandbox.ID
 	}
-	r.report = Report{Version: 1, Session: r.id, KeepRoot: req.Policy.KeepRoot, ExitCode: ExitFailed, EndedBy: EndedByUs,
+	r.report = Report{Version: 1, Session: r.id, KeepRoot: req.Policy.KeepRoot, Learning: req.Policy.Net.Learn, ExitCode: ExitFailed, EndedBy: EndedByUs,
 		Refused: []gate.RefusedHost{}, Timings: map[string]float64{}}
 	var reaped <-chan struct{}
 	if !req.Trial {

@@ -213,6 +213,7 @@ func (s *steerer) change(ctx context.Context, want Steering) (cut int, err error
 		}
 	}
 	if r.trace != nil {
+		r.traceForce(n)
 		r.trace.Add(trace.Event{Event: trace.Changed, Reason: strings.Join(words, "; ")})
 	}
 	r.mu.Lock()

@@ -31,8 +31,12 @@ func (m *Manager) gateLogs(id string) string {
 // may do.
 func (r *run) traceBegin(rec store.Record) error {
 	p := r.req.Policy.Filled(r.id, 0).Redacted(r.req.Redact)
+	net := p.Net.Mode
+	if p.Net.Learn {
+		net = policy.NetLearn
+	}
 	w, err := r.m.Traces().Begin(r.id, r.req.Redact.Text, trace.Event{
-		Kind: rec.Kind, Runtime: p.Runtime, Net: p.Net.Mode, Project: p.Project, Command: p.Command, PID: os.Getpid(), Keep: r.req.Keep,
+		Kind: rec.Kind, Runtime: p.Runtime, Net: net, Project: p.Project, Command: p.Command, PID: os.Getpid(), Keep: r.req.Keep,
 	})
 	if err != nil {
 		return err
@@ -47,6 +51,17 @@ func (r *run) traceBegin(rec store.Record) error {
 		written <- err
 	}()
 	return nil
+}
+
+// traceForce writes down what the session may do since a change of its lists.
+func (r *run) traceForce(n policy.Net) {
+	if r.trace == nil || r.policied() != nil {
+		return // which the end tells
+	}
+	p := r.req.Policy.Filled(r.id, 0)
+	p.Net = n
+	text, err := p.Redacted(r.req.Redact).JSON()
+	r.trace.Replace(text, err)
 }
 
 // traceEnd writes down how the session ended.

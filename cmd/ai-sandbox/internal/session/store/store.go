@@ -304,7 +304,8 @@ func (s *Store) List() ([]Record, error) {
 			err = json.Unmarshal(b, &r)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("read the record %s: %w", e.Name(), err))
+			path := filepath.Join(s.dir, e.Name())
+			errs = append(errs, fmt.Errorf("read the record %s: %w; if what it names is gone, move it away: mv %q %q", e.Name(), err, path, path+".bad"))
 			continue
 		}
 		out = append(out, r)
@@ -365,6 +366,18 @@ func (s *Store) Liveness(r Record) Liveness {
 	default:
 		return Alive
 	}
+}
+
+// WhyUnknown tells for people why it is not known whether the record's owner is alive.
+func (s *Store) WhyUnknown(r Record) string {
+	ns, err := s.pidNS()
+	switch {
+	case r.BootID == "":
+		return "its record does not say by which start of the machine it was made"
+	case err == nil && r.PIDNS != ns:
+		return "it was started in another process namespace"
+	}
+	return "its owner can't be seen from here"
 }
 
 // Rebooted tells whether the machine was started again since the record was made.

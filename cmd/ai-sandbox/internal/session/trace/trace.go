@@ -26,7 +26,7 @@ import (
 
 // The files of a session.
 const (
-	PolicyFile = "policy.json"  // as --print-policy=json, with the session's id filled in
+	PolicyFile = "policy.json"  // in force (at last), as --print-policy=json, with the session's id filled in
 	EventsFile = "events.jsonl" // an Event a line
 	ReportFile = "report.json"  // as --report
 )
@@ -210,6 +210,26 @@ func (w *Writer) Policy(text []byte) error {
 	return nil
 }
 
+// Replace writes down what the session may do from now on. err is why that could not be
+// rendered, if it could not. A failure is told by End.
+func (w *Writer) Replace(text []byte, err error) {
+	if err == nil {
+		text, err = w.hidden(text)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	next := "." + PolicyFile + ".new"
+	if err == nil {
+		err = w.write(next, text)
+	}
+	if err == nil {
+		err = os.Rename(filepath.Join(w.dir, next), filepath.Join(w.dir, PolicyFile))
+	}
+	if err != nil && w.err == nil {
+		w.err = fmt.Errorf("write the session's policy: %w", err)
+	}
+}
+
 // End writes the report and the last event, and tells what could not be written.
 func (w *Writer) End(report any, last Event) error {
 	text, err := w.render(report)
@@ -258,6 +278,24 @@ func (s Store) Append(id string, e Event) error {
 		return fmt.Errorf("write the session's events: %w", err)
 	}
 	return nil
+}
+
+// Begun tells when a session began, by its first event.
+func (s Store) Begun(id string) (time.Time, error) {
+	dir, ok := s.Dir(id)
+	if !ok {
+		return time.Time{}, fs.ErrNotExist
+	}
+	f, err := os.OpenFile(filepath.Join(dir, EventsFile), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer f.Close()
+	var e Event
+	if err := json.NewDecoder(io.LimitReader(f, reserve)).Decode(&e); err != nil {
+		return time.Time{}, fmt.Errorf("read the first event of session %s: %w", id, err)
+	}
+	return e.Time, nil
 }
 
 // Events reads a session's events. A line that was cut short is passed over.

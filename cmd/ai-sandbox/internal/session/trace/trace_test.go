@@ -2,6 +2,7 @@ package trace
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -89,6 +90,31 @@ func TestTrace(t *testing.T) {
 		if err := s.Remove(bad); err == nil {
 			t.Errorf("%q is taken for an id", bad)
 		}
+	}
+}
+
+// A policy that is replaced is never half there, and why one was not is told.
+func TestTraceReplace(t *testing.T) {
+	s := At(t.TempDir())
+	w, err := s.Begin(id, func(text string) string { return strings.ReplaceAll(text, "sesame", "[TOKEN]") }, Event{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Policy([]byte(`{"n": 1}`)); err != nil {
+		t.Fatal(err)
+	}
+	w.Replace([]byte(`{"n": 2, "t": "sesame"}`), nil)
+	w.Replace([]byte(`{"n": 3, "t": "sesame"}`), nil)
+	dir, _ := s.Dir(id)
+	if text, err := os.ReadFile(filepath.Join(dir, PolicyFile)); err != nil || string(text) != `{"n": 3, "t": "[TOKEN]"}` || names(t, dir) != "events.jsonl policy.json" {
+		t.Errorf("%v, %s, %s", err, text, names(t, dir))
+	}
+	w.Replace(nil, io.ErrShortBuffer)
+	if text, err := os.ReadFile(filepath.Join(dir, PolicyFile)); err != nil || !strings.Contains(string(text), "3") {
+		t.Errorf("%v, %s", err, text)
+	}
+	if err := w.End(1, Event{Event: Ended}); !errors.Is(err, io.ErrShortBuffer) {
+		t.Errorf("got %v", err)
 	}
 }
 
