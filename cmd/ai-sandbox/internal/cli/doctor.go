@@ -141,7 +141,7 @@ func (a *app) tryRun(settings config.Settings, machine host.Facts) []host.Verdic
 	fail := func(err error) []host.Verdict {
 		return []host.Verdict{{Name: "sandbox", Problem: "none can be started: " + err.Error(), Fix: "ai-sandbox --net none -- true"}}
 	}
-	dir, err := os.MkdirTemp("", "aisb-doctor-")
+	dir, err := os.MkdirTemp("", fmt.Sprintf("aisb-doctor-%d-", os.Getpid())) // known to clean
 	if err != nil {
 		return fail(fmt.Errorf("make a project to try: %w", err))
 	}

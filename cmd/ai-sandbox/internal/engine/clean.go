@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/signal"
 	"path/filepath"
 	"syscall"
@@ -18,13 +19,15 @@ import (
 	"ai-sandbox/policy"
 )
 
-// temporaryFiles are the names of files that are written and then renamed.
+// temporaryFiles are the names of files that are written and then renamed, and of
+// directories that are there while something is tried.
 func temporaryFiles(mc cli.Machine) []string {
 	state := mc.Facts.Dirs.State
 	return []string{
 		filepath.Join(state, "tools.json.*"), filepath.Join(state, "homes", "*.new-*"), filepath.Join(state, "entrypoint", "new-*"),
 		filepath.Join(state, "trust", ".new-*"), filepath.Join(mc.Facts.Dirs.Runtime(), ".containers.conf-*"),
 		filepath.Join(state, ".tmp-*"), filepath.Join(state, "*", ".tmp-*"),
+		filepath.Join(os.TempDir(), "aisb-doctor-*-*"), filepath.Join(os.TempDir(), "aisb-signature-*-*"),
 		filepath.Join(mc.Facts.Dirs.Cache, ".tmp-*"), filepath.Join(mc.Facts.Dirs.Cache, "*", ".tmp-*"),
 	}
 }

@@ -32,7 +32,7 @@ func VerifySignature(ctx context.Context, f Facts, keyring, data, signature []by
 	if gpgv == "" {
 		return "", errors.New("gpgv, which checks it, is not installed: install gpgv (on Fedora: gnupg2)")
 	}
-	dir, err := os.MkdirTemp("", "aisb-signature-")
+	dir, err := os.MkdirTemp("", fmt.Sprintf("aisb-signature-%d-", os.Getpid())) // known to clean
 	if err != nil {
 		return "", err
 	}

@@ -210,13 +210,9 @@ func (m *Manager) removeHome(ctx context.Context, be backend.Backend, name strin
 	return be.RemoveVolume(ctx, name)
 }
 
-// oldEnough is the age at which a temporary file is nobody's any more: those who make
-// them take less than a second, but for downloads, which keep changing theirs.
-const oldEnough = time.Hour
-
 // Strays lists what is no runtime's: what is kept of ended sessions for too long,
-// temporary files below dirs (as patterns of filepath.Glob), and directories that no
-// record knows, which stay.
+// temporary files and directories (as patterns of filepath.Glob), and directories that
+// no record knows, which stay.
 func (m *Manager) Strays(temporary []string) ([]CleanItem, error) {
 	now := time.Now()
 	old, err := m.Traces().Beyond(m.Retention, now, m.known)
@@ -229,18 +225,11 @@ func (m *Manager) Strays(temporary []string) ([]CleanItem, error) {
 			do: func(context.Context) error { return m.Traces().Remove(id) }})
 	}
 	for _, pattern := range temporary {
-		files, err := filepath.Glob(pattern)
+		items, err := temporaryItems(pattern, now)
 		if err != nil {
-			return nil, fmt.Errorf("look for temporary files: %w", err)
+			return nil, err
 		}
-		for _, f := range files {
-			info, err := os.Lstat(f)
-			if err != nil || !info.Mode().IsRegular() || now.Sub(info.ModTime()) < oldEnough {
-				continue // gone, none of ours, or being written
-			}
-			out = append(out, CleanItem{What: "file " + policy.Quote(f), Why: "a writer that was killed has left it",
-				do: func(context.Context) error { return os.Remove(f) }})
-		}
+		out = append(out, items...)
 	}
 	entries, err := os.ReadDir(m.RuntimeDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -3,10 +3,12 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -191,9 +193,33 @@ func TestStrays(t *testing.T) {
 	if err := errors.Join(os.Symlink(target, filepath.Join(e.m.StateDir, "new-3")), os.Mkdir(filepath.Join(e.m.RuntimeDir, "00000000000c"), 0o700), os.Mkdir(filepath.Join(e.m.RuntimeDir, "podman"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	items, err := e.m.Strays([]string{filepath.Join(e.m.StateDir, "new-*")})
+	// One that a living process has open, however old; and the directories of a process
+	// that is gone, of one that is not, and of nobody known.
+	open := filepath.Join(e.m.StateDir, "new-4")
+	file(open, old)
+	f, err := os.Open(open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	dead := exec.Command("true")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	gone, alive := filepath.Join(e.m.StateDir, fmt.Sprintf("try-%d-1", dead.Process.Pid)), filepath.Join(e.m.StateDir, fmt.Sprintf("try-%d-2", os.Getpid()))
+	for _, dir := range []string{gone, alive, filepath.Join(e.m.StateDir, "try-3")} {
+		file(filepath.Join(dir, "file"), old)
+		if err := os.Chtimes(dir, old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file(filepath.Join(e.m.StateDir, fmt.Sprintf("try-%d-young", dead.Process.Pid), "file"), old)
+	items, err := e.m.Strays([]string{filepath.Join(e.m.StateDir, "new-*"), filepath.Join(e.m.StateDir, "try-*")})
 	want := "- directory " + filepath.Join(e.m.RuntimeDir, "00000000000c") + ": no record here names it: its session may be one of another XDG_STATE_HOME\n" +
-		"file " + tmp + ": a writer that was killed has left it\n" +
+		"- directory " + alive + ": there is a process " + strconv.Itoa(os.Getpid()) + ", which may be the one that made it\n" +
+		"- file " + open + ": a process has it open\n" +
+		"directory " + gone + ": the process that made it is gone\n" +
+		"file " + tmp + ": nobody has it open, and nothing has changed it for an hour\n" +
 		"the directory of session 00000000000a: it is beyond sessions_days or sessions_size"
 	if got := said(items); err != nil || got != want {
 		t.Errorf("%v\n%s", err, got)
@@ -203,6 +229,14 @@ func TestStrays(t *testing.T) {
 			continue
 		}
 		if _, err := i.Do(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Stat(gone); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is still there: %v", gone, err)
+	}
+	for _, path := range []string{open, alive} {
+		if _, err := os.Stat(path); err != nil {
 			t.Error(err)
 		}
 	}
