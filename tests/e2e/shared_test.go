@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -161,7 +162,7 @@ func TestNamedGateEnds(t *testing.T) {
 	if r := b.OK("gate", "ls"); strings.Contains(r.Out, name) {
 		t.Errorf("%s", r)
 	}
-	if _, err := os.Stat(filepath.Join(w.home, "e2e", "state", "ai-sandbox", "gates", name)); !os.IsNotExist(err) {
+	if _, err := os.Stat(filepath.Join(w.home, "e2e", "state", "ai-sandbox", "gates", name)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("its files: %v", err)
 	}
 	for _, ttl := range []string{"0", "1ms", "x"} {
@@ -283,7 +284,7 @@ func TestGateUnit(t *testing.T) {
 	t.Cleanup(func() {
 		drive.Output(t, "podman", "rm", "-f", "--ignore", container)
 		b.OK("gate", "unit", name, "--remove")
-		if _, err := os.Stat(file); !os.IsNotExist(err) {
+		if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the unit stays: %v", err)
 		}
 	})
