@@ -26,6 +26,9 @@ type Answer struct {
 	// Open is set where the addresses that the name leads to still have to be
 	// judged, which happens when a connection is made.
 	Open bool
+	// Far is set where it goes through the policy's upstream proxy, which looks the
+	// name up.
+	Far bool
 }
 
 // Explain judges a request by the rules that decide on real ones. Nothing is
@@ -34,6 +37,13 @@ func Explain(net policy.Net, h Host, port uint16) Answer {
 	a := Answer{Host: h, Port: port}
 	r := NewRules(net.Allow, net.AllowPrivate)
 	r.Learn = net.Learn
+	if net.Upstream != nil {
+		u := Upstream{Upstream: *net.Upstream}
+		if a, ok := u.Addr(); ok {
+			u.Addrs = []netip.Addr{a}
+		}
+		r.Upstream = &u
+	}
 	if a.Reason = r.Request(h, port); a.Reason != "" {
 		return a
 	}
@@ -42,7 +52,11 @@ func Explain(net policy.Net, h Host, port uint16) Answer {
 			a.Entries = append(a.Entries, e)
 		}
 	}
-	a.Inward = r.private.host(h, port)
+	a.Inward, a.Far = r.private.host(h, port), r.Far(h, port)
+	if a.Far {
+		a.Reason = r.Addresses(h, port, nil)
+		return a
+	}
 	if !h.Addr.IsValid() {
 		a.Open = true
 		return a

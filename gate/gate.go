@@ -67,6 +67,8 @@ type Config struct {
 	// address; a link-local one only where an entry is that very address.
 	Allow        []policy.Entry
 	AllowPrivate []policy.Entry
+	// Upstream is the proxy that everything else goes through, or nil.
+	Upstream *Upstream
 	// Session is what a user calls the session whose gate it is, or "": refusals say
 	// how he can let more through while it runs.
 	Session string

@@ -273,6 +273,9 @@ func refused(d Decision) RefusedHost {
 	case ReasonScheme:
 		h.Why = "only http:// and https:// pass"
 		return h
+	case ReasonUpstream:
+		h.Why = "it is the proxy that this machine is behind, which the gate alone uses"
+		return h
 	default:
 		h.Why = "the gate's own pages are shut"
 		return h

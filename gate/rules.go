@@ -144,7 +144,9 @@ func (l list) host(h Host, port uint16) bool {
 // Rules are a policy's lists. What is private is listed, too.
 type Rules struct {
 	// Learn lets every host through by name and port; its address decides all the same.
-	Learn                    bool
+	Learn bool
+	// Upstream is the proxy that everything goes through but what is private, or nil.
+	Upstream                 *Upstream
 	listed, private, spelled list
 	allow, allowPrivate      []policy.Entry
 }
@@ -162,24 +164,46 @@ func NewRules(allow, allowPrivate []policy.Entry) Rules {
 // Request judges what was asked for, before anything is resolved: a lookup would
 // carry a refused name out. It returns the reason for a refusal, or "".
 func (r Rules) Request(h Host, port uint16) string {
-	if r.Learn {
-		if h.Name == "" && !h.Addr.IsValid() {
+	switch {
+	case r.Learn:
+		// A name that is not looked up has to look like one of the public net's: what
+		// the proxy makes of "2130706433" or "intranet" is not known here.
+		if !h.Addr.IsValid() && (h.Name == "" || r.Far(h, port) && !public(h.Name)) {
 			return ReasonName
 		}
-		return ""
-	}
-	switch {
 	case len(r.listed.ports) > 0 && !r.listed.ports[port]:
 		return ReasonPort
 	case !r.listed.host(h, port):
 		return ReasonName
 	}
+	if r.Upstream != nil && r.Upstream.Is(h, port) {
+		return ReasonUpstream
+	}
 	return ""
 }
 
+// Far tells whether a host at a port is the upstream proxy's to reach, so that of its
+// addresses nothing is known.
+func (r Rules) Far(h Host, port uint16) bool {
+	return r.Upstream != nil && !r.private.host(h, port)
+}
+
+// public tells whether an entry could name it.
+func public(name string) bool {
+	e, err := policy.ParseEntry(name)
+	return err == nil && e.Name == name && !e.Subdomains
+}
+
 // Addresses judges what the host led to: one that may not be connected to is
-// enough for a refusal, and so is none at all.
+// enough for a refusal, and so is none at all. What is the upstream proxy's to reach is
+// judged as it was asked for.
 func (r Rules) Addresses(h Host, port uint16, all []netip.Addr) string {
+	if r.Far(h, port) {
+		if !h.Addr.IsValid() {
+			return "" // by its name
+		}
+		all = []netip.Addr{h.Addr}
+	}
 	if len(all) == 0 {
 		return ReasonLookup
 	}
@@ -187,6 +211,9 @@ func (r Rules) Addresses(h Host, port uint16, all []netip.Addr) string {
 	spelled := h.Addr.IsValid() && r.spelled.host(h, port)
 	worst := ""
 	for _, a := range all {
+		if r.Upstream != nil && r.Upstream.Is(Host{Addr: a.Unmap()}, port) {
+			return ReasonUpstream
+		}
 		switch AddrReason(a, inward, spelled) {
 		case ReasonAddress:
 			return ReasonAddress

@@ -30,13 +30,14 @@ const (
 // pages are what a refused client reads. %H, %p and the like are squid's, which
 // escapes what it puts in.
 var pages = map[string]string{
-	ReasonManager: "aisb-gate: refused (rule manager): squid's own pages are shut",
-	ReasonScheme:  "aisb-gate: refused (rule scheme): only http:// requests and CONNECT pass",
-	ReasonPort:    "aisb-gate: refused (rule port): port %p is not allowed",
-	ReasonName:    "aisb-gate: refused (rule name): %H is not allowed on port %p",
-	ReasonAddress: "aisb-gate: refused (rule address): %H leads to an address that stays shut unless --allow-private spells it out",
-	ReasonPrivate: "aisb-gate: refused (rule private): %H leads to a private address",
-	ReasonLookup:  "aisb-gate: refused (rule lookup): %H does not resolve",
+	ReasonManager:  "aisb-gate: refused (rule manager): squid's own pages are shut",
+	ReasonScheme:   "aisb-gate: refused (rule scheme): only http:// requests and CONNECT pass",
+	ReasonPort:     "aisb-gate: refused (rule port): port %p is not allowed",
+	ReasonName:     "aisb-gate: refused (rule name): %H is not allowed on port %p",
+	ReasonAddress:  "aisb-gate: refused (rule address): %H leads to an address that stays shut unless --allow-private spells it out",
+	ReasonPrivate:  "aisb-gate: refused (rule private): %H leads to a private address",
+	ReasonLookup:   "aisb-gate: refused (rule lookup): %H does not resolve",
+	ReasonUpstream: "aisb-gate: refused (rule upstream): %H is the proxy that this machine is behind; the gate alone may use it",
 }
 
 // Page is what a client reads that is refused for reason, one line without its
@@ -113,6 +114,11 @@ func Files(c Config) (map[string][]byte, error) {
 	if err := c.CheckReady(); err != nil {
 		return nil, err
 	}
+	if c.Upstream != nil {
+		if err := c.Upstream.Check(); err != nil {
+			return nil, err
+		}
+	}
 	if c.Dir == "" {
 		c.Dir = ConfDir
 	}
@@ -146,7 +152,13 @@ func Files(c Config) (map[string][]byte, error) {
 		"errors/error-details.txt": []byte("name: SQUID_ERR_SSL_HANDSHAKE\ndetail: \"handshake\"\ndescr: \"handshake\"\n"),
 		"errors/AISB_READY":        []byte(c.ReadyLine() + "\n"),
 	}
+	if c.Upstream != nil {
+		files["errors/"+authPage] = []byte(authText + "\n")
+	}
 	for reason := range pages {
+		if reason == ReasonUpstream && c.Upstream == nil {
+			continue
+		}
 		files["errors/"+page(reason)] = []byte(pageFor(reason, c.Session) + "\n")
 	}
 	for _, name := range squidPages {
@@ -251,12 +263,13 @@ func lines(b *conf, acl string, values []string) {
 	}
 }
 
-func dst(b *conf, name string, classes ...addrClass) {
+// dst writes an ACL of classes of addresses; acl is its name and type.
+func dst(b *conf, acl string, classes ...addrClass) {
 	var all []string
 	for _, p := range ranges(classes...) {
 		all = append(all, p.String())
 	}
-	lines(b, "acl "+name+" dst", all)
+	lines(b, "acl "+acl, all)
 }
 
 // deny writes a refusal that is logged with its reason and has a page of its
@@ -277,7 +290,11 @@ func rules(b *conf, c Config, listed []policy.Entry) {
 	// Host names and addresses have no other bytes; squid would look up
 	// "no.test%%00.example.com" under a listed domain.
 	b.line(`acl hostname dstdom_regex -n -i ^[a-z0-9_.-]+$ ^\[?[0-9a-f:.]+\]?$`)
-	for _, reason := range []string{ReasonManager, ReasonScheme, ReasonPort, ReasonName, ReasonAddress, ReasonPrivate, ReasonLookup} {
+	reasons := []string{ReasonManager, ReasonScheme, ReasonPort, ReasonName, ReasonAddress, ReasonPrivate, ReasonLookup}
+	if c.Upstream != nil {
+		reasons = append(reasons, ReasonUpstream)
+	}
+	for _, reason := range reasons {
 		b.line("acl why_%s annotate_transaction why=%s", reason, reason)
 		b.line("deny_info %s why_%s", page(reason), reason)
 	}
@@ -299,9 +316,9 @@ func rules(b *conf, c Config, listed []policy.Entry) {
 	if entries(b, "spelled", slices.DeleteFunc(slices.Clone(c.AllowPrivate), func(e policy.Entry) bool { return !e.LinkLocal() })) {
 		spelled = " !spelled"
 	}
-	dst(b, "unroutable", unroutable)
-	dst(b, "linklocal", linkLocal)
-	dst(b, "private", private, tunnels)
+	dst(b, "unroutable dst", unroutable)
+	dst(b, "linklocal dst", linkLocal)
+	dst(b, "private dst", private, tunnels)
 	// What a lookup that worked can give. Not 0.0.0.0/0, for which squid 6
 	// logs an error, and not ::/0, which matches nothing there.
 	b.line("acl anyip dst 0.0.0.0/1 128.0.0.0/1 64:ff9b::/96 2000::/3 8000::/1")
@@ -316,6 +333,10 @@ func rules(b *conf, c Config, listed []policy.Entry) {
 	deny(b, ReasonPort, "!ports")
 	deny(b, ReasonName, "!hostname")
 	deny(b, ReasonName, "!listed")
+	if c.Upstream != nil {
+		c.Upstream.rules(b, inward != "", spelled)
+		return
+	}
 	deny(b, ReasonAddress, "unroutable")
 	deny(b, ReasonAddress, "linklocal"+spelled)
 	deny(b, ReasonPrivate, "private"+inward)
@@ -406,7 +427,12 @@ func front(c Config, listed []policy.Entry) string {
 	b.line("cache_peer_access peek allow opens")
 	b.line("cache_peer_access peek deny all")
 	b.line("never_direct allow opens")
-	b.line("always_direct allow !opens")
+	if c.Upstream != nil {
+		c.Upstream.peers(b, "!opens", len(c.AllowPrivate) > 0)
+		c.Upstream.answers(b)
+	} else {
+		b.line("always_direct allow !opens")
+	}
 	b.line("nonhierarchical_direct off")
 	b.line("tls_outgoing_options disable")
 	classes(b, c, listed)
@@ -451,6 +477,10 @@ func peek(c Config, listed []policy.Entry) string {
 	b.line("sslproxy_session_cache_size 0")
 	// It opens no TLS connection itself; reading the CAs takes half its start.
 	b.line("tls_outgoing_options default-ca=off")
+	if c.Upstream != nil {
+		c.Upstream.peers(b, "all", len(c.AllowPrivate) > 0)
+		b.line("nonhierarchical_direct off")
+	}
 
 	for _, reason := range []string{ReasonNoSNI, ReasonSNI, ReasonNotTLS} {
 		b.line("acl why_%s annotate_transaction why=%s", reason, reason)

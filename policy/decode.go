@@ -140,6 +140,11 @@ func (p Policy) check() error {
 			errs = append(errs, fmt.Errorf("the hash at %s is none", Quote(m.Target)))
 		}
 	}
+	if u := p.Net.Upstream; u != nil {
+		if again, err := ParseUpstream(u.URL()); err != nil || again.Host != u.Host || again.Port != u.Port {
+			errs = append(errs, errors.New("the upstream proxy is no host with a port"))
+		}
+	}
 	for _, x := range p.Publish {
 		if a, err := netip.ParseAddr(x.Addr); err != nil || a.Zone() != "" {
 			errs = append(errs, fmt.Errorf("%s, where a port is published, is no address", Quote(x.Addr)))

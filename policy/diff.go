@@ -454,6 +454,21 @@ func (d *Difference) env(a, b []Env) {
 // derived tells whether a variable follows from the rest of the policy.
 func derived(e Env) bool { return e.From == FromFixed || e.From == FromProxy || e.From == FromCA }
 
+// upstream: without a proxy, the gate judges the addresses of names, too.
+func (d *Difference) upstream(a, b *Upstream) {
+	switch {
+	case a == nil && b == nil || a != nil && b != nil && *a == *b:
+	case a == nil:
+		d.more("names are looked up by the proxy %s, and where they lead is not judged", short(b.URL()))
+	case b == nil:
+		d.less("names are not looked up by the proxy %s, and where they lead is judged", short(a.URL()))
+	case a.URL() == b.URL():
+		d.otherwise("whether the proxy %s is shown credentials", short(a.URL()))
+	default:
+		d.otherwise("upstream proxy: %s -> %s", short(a.URL()), short(b.URL()))
+	}
+}
+
 func (d *Difference) net(a, b Net) {
 	rank := map[string]int{NetNone: 0, NetUnix: 1, NetGated: 1, NetHost: 2}
 	switch was, is := rank[a.Mode], rank[b.Mode]; {
@@ -472,7 +487,8 @@ func (d *Difference) net(a, b Net) {
 	case a.Learn && !b.Learn && b.Mode != NetHost:
 		d.less("no net learn")
 	}
-	d.rest("net", a, b, "mode", "engine", "gate", "learn", "allow", "allow_private")
+	d.upstream(a.Upstream, b.Upstream)
+	d.rest("net", a, b, "mode", "engine", "gate", "learn", "allow", "allow_private", "upstream")
 	if a.Mode == NetHost || b.Mode == NetHost {
 		return // with one of them everything is reached
 	}

@@ -248,4 +248,6 @@ type Net struct {
 	// them (also counted as allowed) that may lead to private addresses.
 	Allow        []Entry `json:"allow"`
 	AllowPrivate []Entry `json:"allow_private,omitempty"`
+	// Upstream is the proxy that the gate goes through, or nil.
+	Upstream *Upstream `json:"upstream,omitempty"`
 }

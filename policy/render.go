@@ -357,6 +357,13 @@ func (b *page) network(n Net) {
 		gate = "the named gate " + Quote(n.GateName)
 	}
 	b.text("  gate", Quote(n.Engine)+", "+gate+", seen inside at "+at)
+	if u := n.Upstream; u != nil {
+		how := "without credentials"
+		if u.Credentials {
+			how = "with the credentials of upstream_auth_file, which are not seen inside"
+		}
+		b.text("  upstream", Quote(u.URL())+" "+how+"; what \"private\" names is connected to directly")
+	}
 	if n.Learn {
 		b.text("  LEARN", "every public host is let through, at any port, and told at the end")
 	} else if len(n.Allow)+len(n.AllowPrivate) == 0 {
@@ -380,7 +387,11 @@ func (b *page) network(n Net) {
 		b.text("  refused", "what leads to private, loopback or link-local addresses; DNS, UDP, ICMP and IPv6, which have no way out")
 		return
 	}
-	b.text("  refused", "every other host and port; names that lead to private, loopback or link-local addresses; "+
+	inward := "names that lead to"
+	if n.Upstream != nil {
+		inward = "the upstream proxy itself;"
+	}
+	b.text("  refused", "every other host and port; "+inward+" private, loopback or link-local addresses; "+
 		"DNS, UDP, ICMP and IPv6, which have no way out")
 }
 

@@ -124,6 +124,8 @@ type Input struct {
 	Loud         []string
 	Allow        []Entry
 	AllowPrivate []Entry
+	// Upstream is the proxy that the gate goes through, or nil.
+	Upstream *Upstream
 	// Publish are parsed entries; those without an address get PublishAddr, or
 	// LoopbackAddr where that is "".
 	Publish     []Publish
@@ -260,6 +262,7 @@ func Resolve(in Input) (Policy, error) {
 		p.Net.Learn = learn
 		p.Net.Allow = Normalise(in.Allow)
 		p.Net.AllowPrivate = Normalise(in.AllowPrivate)
+		p.Net.Upstream = in.Upstream
 	}
 	if p.Image != nil && (p.Net.Engine != EngineSquid || p.Net.GateName != "") {
 		p.Image.GateRef, p.Image.GateID = "", "" // the run starts no such container
@@ -471,6 +474,9 @@ func unusual(p Policy, extraCA bool) []string {
 	}
 	if len(p.Net.AllowPrivate) > 0 {
 		out = append(out, "PRIVATE: some entries may lead to this machine or its local network")
+	}
+	if u := p.Net.Upstream; u != nil {
+		out = append(out, u.note(p.Net.Learn))
 	}
 	out = append(out, exposed(p.Publish)...)
 	if extraCA {

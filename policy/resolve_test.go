@@ -91,6 +91,7 @@ func TestRender(t *testing.T) {
 		Time: LimitInput{"2h30m", "--time"}, Disk: LimitInput{"100m", "--disk"},
 	}
 	full.EphemeralHome, full.ExtraCA = true, true
+	full.Upstream = &Upstream{Host: "proxy.example.com", Port: 3128, Credentials: true}
 	full.Publish = publishes(t, "3000", ":5173", "0.0.0.0:80:8080", "[::1]:8081:8080")
 	full.Env = []string{"TOKEN", "GREETING=hello  \x07there", "MODE=fast"}
 	full.EnvFile, full.Token = []Secret{NewSecret("DB_PASSWORD", "x")}, "LC_SECRET"

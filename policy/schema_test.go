@@ -32,6 +32,7 @@ func many(t testing.TB) map[string]Policy {
 	all := func(in Input) Input {
 		in.Allow, in.AllowPrivate = []Entry{entry(t, "*.example.com:8443")}, []Entry{entry(t, "127.0.0.1:5432")}
 		in.EphemeralHome, in.ExtraCA, in.ReadOnly = true, true, true
+		in.Upstream = &Upstream{Host: "proxy.example.com", Port: 3128, Credentials: true}
 		in.Env = []string{"TOKEN", "A=b"}
 		in.Limits = LimitInputs{Memory: LimitInput{"1g", "--memory"}, CPUs: LimitInput{"2", "--cpus"}, Pids: LimitInput{"none", "--pids"}, Time: LimitInput{"1h", "--time"}}
 		in.Facts.Limits.Pids = Enforcement{Why: "no"}

@@ -37,6 +37,8 @@ type Config struct {
 	// Allow and AllowPrivate are as in gate.Config.
 	Allow        []policy.Entry
 	AllowPrivate []policy.Entry
+	// Upstream is as in gate.Config.
+	Upstream *gate.Upstream
 	// Learn is as in gate.Rules.
 	Learn bool
 	// Nonce and PolicyHash come back in the answer to the readiness probe, as

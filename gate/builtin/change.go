@@ -21,13 +21,18 @@ func newRuleset(c Config) (*ruleset, error) {
 	if err := ready.CheckReady(); err != nil {
 		return nil, err
 	}
+	if c.Upstream != nil {
+		if err := c.Upstream.Check(); err != nil {
+			return nil, err
+		}
+	}
 	for _, e := range slices.Concat(c.Allow, c.AllowPrivate) {
 		if !e.Valid() {
 			return nil, fmt.Errorf("gate entry %+q: not one that the grammar gives", e.String())
 		}
 	}
 	rules := gate.NewRules(c.Allow, c.AllowPrivate)
-	rules.Learn = c.Learn
+	rules.Learn, rules.Upstream = c.Learn, c.Upstream
 	return &ruleset{rules, ready.ReadyLine()}, nil
 }
 
@@ -35,6 +40,7 @@ func newRuleset(c Config) (*ruleset, error) {
 // what they do not let through any more is ended; all else stays open. It tells how
 // many connections were ended.
 func (g *Gate) Change(c Config) (cut int, err error) {
+	c.Upstream = g.rules.Load().Upstream
 	rules, err := newRuleset(c)
 	if err != nil {
 		return 0, err
@@ -73,7 +79,8 @@ func (s *session) barred() bool {
 		return false
 	}
 	rules := s.g.rules.Load()
-	return rules.Request(o.head.host, o.head.port) != "" ||
-		rules.Addresses(o.head.host, o.head.port, []netip.Addr{o.addr}) != "" ||
+	// Of what goes through the proxy it is not known where it leads.
+	wrongly := (o.head.via == nil || rules.Far(o.head.host, o.head.port)) && rules.Addresses(o.head.host, o.head.port, []netip.Addr{o.addr}) != ""
+	return rules.Request(o.head.host, o.head.port) != "" || wrongly ||
 		o.sni != "" && !rules.Name(o.sni, o.head.port)
 }

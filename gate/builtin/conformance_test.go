@@ -67,6 +67,14 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+// TestUpstream: behind a company's proxy.
+func TestUpstream(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	p := gatetest.NewUpstream(t)
+	_, addr := serve(t, builtin.Config{Allow: gatetest.UpstreamAllow, AllowPrivate: gatetest.UpstreamPrivate, Upstream: gatetest.BehindUpstream()}, "tcp", "127.0.0.1:0")
+	gatetest.Upstreamed(t, w, p, gatetest.Builtin, addr)
+}
+
 func TestRebinding(t *testing.T) {
 	w := gatetest.NewWorld(t)
 	gatetest.Zone(w)

@@ -44,6 +44,13 @@ func (g *Gate) judge(h *head) (to []netip.AddrPort, reason string) {
 	if reason := rules.Request(h.host, h.port); reason != "" {
 		return nil, reason
 	}
+	if rules.Far(h.host, h.port) {
+		if reason := rules.Addresses(h.host, h.port, nil); reason != "" {
+			return nil, reason
+		}
+		h.via = rules.Upstream
+		return proxies(h.via), ""
+	}
 	addrs := []netip.Addr{h.host.Addr}
 	if h.host.Name != "" {
 		ctx, cancel := context.WithTimeout(g.ctx, g.limits.lookup)

@@ -44,7 +44,11 @@ func (s *session) forward(h *head, r *bufio.Reader, start time.Time) bool {
 	}
 	up, err := s.g.dial(to)
 	if err != nil {
-		s.reply(503, fmt.Sprintf("aisb-gate: no connection to %s", h.authority()), true)
+		what := h.authority()
+		if h.via != nil {
+			what = "the proxy that this machine is behind"
+		}
+		s.reply(503, fmt.Sprintf("aisb-gate: no connection to %s", what), true)
 		s.let(h, "", 503, start, "no connection")
 		return false
 	}
@@ -57,7 +61,11 @@ func (s *session) forward(h *head, r *bufio.Reader, start time.Time) bool {
 		up.Close()
 		s.attach(nil, opened{})
 	}()
-	if _, err := up.Write(h.request()); err != nil {
+	request := h.request()
+	if h.via != nil {
+		request = h.requestVia(h.via)
+	}
+	if _, err := up.Write(request); err != nil {
 		s.reply(502, "aisb-gate: the far server ended the connection", true)
 		status, failure = 502, "no answer"
 		return false
@@ -78,6 +86,9 @@ func (s *session) forward(h *head, r *bufio.Reader, start time.Time) bool {
 	var bad badRequest
 	switch {
 	case began:
+	case errors.Is(err, errUpstreamAuth):
+		s.reply(502, "aisb-gate: "+err.Error(), true)
+		status, failure = 502, "the proxy refuses the credentials"
 	case errors.As(sent, &bad):
 		s.senseless(bad)
 	default:
@@ -159,6 +170,9 @@ func (s *session) download(h *head, up *conn, status *int) (began, keep bool, er
 			return began, false, err
 		}
 		s.touch()
+		if resp.StatusCode == http.StatusProxyAuthRequired && h.via != nil {
+			return began, false, errUpstreamAuth
+		}
 		if resp.StatusCode/100 != 1 {
 			break
 		}

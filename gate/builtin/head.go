@@ -52,6 +52,8 @@ type head struct {
 	last bool
 	// expects: the client waits for 100 (Continue) before it sends the body.
 	expects bool
+	// via is the proxy that it goes through, or nil; judge sets it.
+	via *gate.Upstream
 }
 
 // readHead reads a head with its empty line. It reads line by line, so that

@@ -95,6 +95,18 @@ func (t *tunnel) open() {
 		t.tell(0, "the client is gone")
 		return
 	}
+	if via := t.head.via; via != nil {
+		early, err := t.g.through(via, up, t.head)
+		if err == nil {
+			_, err = t.client.Write(early)
+		}
+		if err != nil {
+			t.close()
+			t.tell(503, err.Error())
+			return
+		}
+		t.movedIn(len(early))
+	}
 	t.run(func() { t.end(t.client, pump(t.client, *up, t.movedIn)) })
 	t.run(func() { t.end(*up, t.upward(*up, silent)) })
 }

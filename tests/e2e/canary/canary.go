@@ -30,13 +30,18 @@ func New() *Set { return &Set{needles: map[string]string{}} }
 // Add makes a canary that tells, where it is found, what it came through.
 func (s *Set) Add(channel string) string {
 	value := "CANARY_" + channel + "_" + rand.Text()
+	s.Know(channel, value)
+	return value
+}
+
+// Know makes a canary of a value.
+func (s *Set) Know(channel, value string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.needles[value] = channel
 	// Each stands for its kind; policy's own tests have all of them.
 	s.needles[strings.TrimRight(base64.StdEncoding.EncodeToString([]byte(value)), "=")[:len(value)]] = channel + " in base64"
 	s.needles[hex.EncodeToString([]byte(value))] = channel + " in hex"
-	return value
 }
 
 // In names the channels of the canaries that a text has.

@@ -66,6 +66,7 @@ func (a *app) examine(flagLayer []config.Item) []host.Verdict {
 	if runtime == policy.RuntimePodman {
 		verdicts = append(verdicts, host.IDMapping(facts))
 	}
+	verdicts = append(verdicts, a.checkUpstream(settings, facts)...)
 	if len(host.Problems(verdicts)) == 0 {
 		m := Machine{Facts: facts, Environ: a.env, Runtime: runtime, Std: a.std, Out: a.Out, Err: a.Err, Hide: a.text, HideIn: a.kept}
 		verdicts = append(verdicts, a.engine.Doctor(a.ctx, m, images)...)

@@ -93,6 +93,9 @@ type Engine struct {
 	Steer func(ctx context.Context, m Machine, id string, want session.Steering) (session.Force, error)
 	// Doctor asks podman's service; it is called when nothing else is wrong.
 	Doctor func(ctx context.Context, m Machine, r ImageRequest) []host.Verdict
+	// AskUpstream tells whether the proxy that m's gates would go through answers, and
+	// takes the credentials.
+	AskUpstream func(ctx context.Context, m Machine, u policy.Upstream) error
 	// Trial runs TrialCommand in dir, a project of its own, and judges what came of it.
 	Trial func(ctx context.Context, r RunRequest, dir string) []host.Verdict
 }
@@ -113,6 +116,8 @@ type Machine struct {
 	Std      Streams
 	// Hide takes secrets out of a text before it is cut into lines, or drawn.
 	Hide func(string) string
+	// UpstreamAuth is what a gate shows to the policy's upstream proxy, if anything.
+	UpstreamAuth policy.Secret
 	// HideIn is Hide for a stream that is kept.
 	HideIn func(io.Writer) io.WriteCloser
 }

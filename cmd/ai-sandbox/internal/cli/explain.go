@@ -161,17 +161,17 @@ func (b *answer) host(h gate.Host, port uint16) {
 		for _, line := range b.entries(a) {
 			b.line("  by %s", line)
 		}
+		if a.Far {
+			b.words("it goes to the proxy " + policy.Printable(net.Upstream.URL()) + b.from("upstream_proxy") + ", which looks the name up: where that leads, the gate does not judge")
+			b.tls(port)
+		}
 		if a.Open {
 			kinds := "private, loopback, link-local"
 			if a.Inward {
 				kinds = "link-local"
 			}
 			b.words("when a connection is made, the gate looks the name up, and refuses it all the same if it has no address, or one that is " + kinds + " or that nothing can be at")
-			if port == 443 {
-				b.words("only TLS passes, and the server name in it has to be on the list, too")
-			} else if port != 80 {
-				b.words("where it is TLS, the server name in it has to be on the list, too")
-			}
+			b.tls(port)
 		}
 	}
 	if loop && net.Gated() {
@@ -180,12 +180,22 @@ func (b *answer) host(h gate.Host, port uint16) {
 	}
 }
 
+// tls says what is judged in a tunnel.
+func (b *answer) tls(port uint16) {
+	if port == 443 {
+		b.words("only TLS passes, and the server name in it has to be on the list, too")
+	} else if port != 80 {
+		b.words("where it is TLS, the server name in it has to be on the list, too")
+	}
+}
+
 // why are the rules that refuse, in words.
 var why = map[string]string{
-	gate.ReasonPort:    "no entry of the allowlist has this port",
-	gate.ReasonName:    "no entry of the allowlist has this host at this port",
-	gate.ReasonAddress: "no connection may go to this address unless an allow_private entry is that very address",
-	gate.ReasonPrivate: "this address is private, and only an allow_private entry opens those",
+	gate.ReasonPort:     "no entry of the allowlist has this port",
+	gate.ReasonName:     "no entry of the allowlist has this host at this port",
+	gate.ReasonAddress:  "no connection may go to this address unless an allow_private entry is that very address",
+	gate.ReasonUpstream: "it is the proxy that this machine is behind, which the gate alone uses",
+	gate.ReasonPrivate:  "this address is private, and only an allow_private entry opens those",
 }
 
 func (b *answer) refused(a gate.Answer) {

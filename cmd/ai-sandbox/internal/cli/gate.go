@@ -40,6 +40,9 @@ var gateVerb = &verb{
 					return err
 				}
 				g := gateRequest(inv, allow, private, flagLayer)
+				if g.Net.Upstream, s.UpstreamAuth, err = a.upstream(s.settings, s.Facts.Home); err != nil {
+					return placed(s.settings, err)
+				}
 				if g.TTL = ttl; len(g.Net.Allow)+len(g.Net.AllowPrivate) == 0 {
 					a.notef("the allowlist is empty, so the gate refuses every host; --allow HOST lets one through")
 				}
@@ -155,6 +158,9 @@ var gateUnitVerb = &verb{
 			return err
 		}
 		g := gateRequest(inv, allow, private, flagLayer)
+		if g.Net.Upstream, s.UpstreamAuth, err = a.upstream(s.settings, s.Facts.Home); err != nil {
+			return placed(s.settings, err)
+		}
 		g.TTL = ttl
 		units := filepath.Join(filepath.Dir(s.Facts.Dirs.Config), "containers", "systemd") // podman-systemd.unit(5)
 		return a.engine.GateUnit(a.ctx, BuildRequest{Machine: s.Machine, Image: s.image}, g, units)
@@ -187,6 +193,9 @@ var gateReloadVerb = &verb{
 		}
 		allow, private, err := s.lists()
 		if err != nil {
+			return err
+		}
+		if err := fixedProxy(s.settings, inv.Args[0]); err != nil {
 			return err
 		}
 		r, err := a.engine.GateReload(a.ctx, s.Machine, gateRequest(inv, allow, private, flagLayer))

@@ -95,6 +95,7 @@ func (a *app) tell(p policy.Policy) {
 
 // request is the run of a policy.
 func (a *app) request(s setup, p policy.Policy) RunRequest {
+	s.UpstreamAuth = a.auth
 	return RunRequest{Machine: s.Machine, Policy: p, Image: s.image, Values: a.values, Redact: a.redact}
 }
 
@@ -131,6 +132,9 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 		in.Token = s.settings.Text("pi_token_env")
 	}
 	if in.EnvFile, err = a.readEnvFiles(s.settings["env_file"], s.Facts.Home); err != nil {
+		errs = append(errs, err)
+	}
+	if err := a.throughUpstream(&in, s); err != nil {
 		errs = append(errs, err)
 	}
 	a.hide(append(slices.Clone(in.Env), in.Token), in.EnvFile, h.Token != "")

@@ -26,13 +26,17 @@ type passed struct {
 	said *config.Layers
 	// values are those of the policy's variables that it does not hold.
 	values map[string]policy.Secret
-	// files are the env_files, each with its path as it was given.
+	// files are the files with secrets, each with its path as it was given.
 	files []envFile
+	// upstreamAuth are the credentials for the upstream proxy, and the password in them.
+	upstreamAuth []policy.Secret
+	// auth is those of this run.
+	auth policy.Secret
 }
 
 type envFile struct {
 	host.SecretFile
-	path, origin string
+	path, origin, key string
 }
 
 // text hides secrets in what is about to be shown.
@@ -88,7 +92,7 @@ func (a *app) redactor() *policy.Redactor {
 // hide learns the secrets: the variables that --env names, those of env_files,
 // and the harnesses' tokens.
 func (a *app) hide(env []string, files []policy.Secret, tokens bool) {
-	list := proxySecrets(a.env)
+	list := append(proxySecrets(a.env), a.upstreamAuth...)
 	for _, name := range env {
 		if !strings.Contains(name, "=") {
 			list = append(list, policy.NewSecret(name, a.env[name]))
@@ -115,6 +119,8 @@ func (a *app) suspect() {
 		switch it.Key {
 		case "env", "pi_token_env":
 			names = append(names, it.Value)
+		case "upstream_auth_file":
+			_, _ = a.readUpstreamAuth(it, a.env.Dirs(host.UserHome()).Home) // likewise
 		case "env_file":
 			list, _ := a.readEnvFiles([]config.Item{it}, a.env.Dirs(host.UserHome()).Home) // policy reports it
 			files = append(files, list...)
@@ -137,7 +143,7 @@ func (a *app) overheard() *config.Layers {
 		if !ok && i+1 < len(a.args) {
 			value = a.args[i+1]
 		}
-		if name == "--env" || name == "--env-file" || name == "--pi-token-env" {
+		if name == "--env" || name == "--env-file" || name == "--pi-token-env" || name == "--upstream-auth-file" {
 			l.Flags = append(l.Flags, config.Item{Key: strings.ReplaceAll(name[2:], "-", "_"), Value: value, Origin: name})
 		}
 	}
@@ -171,7 +177,7 @@ func (a *app) readEnvFiles(items []config.Item, home string) ([]policy.Secret, e
 			errs = append(errs, fmt.Errorf("%w (from %s)", err, it.Origin))
 			continue
 		}
-		a.files = append(a.files, envFile{f, path, it.Origin})
+		a.files = append(a.files, envFile{f, path, it.Origin, "env_file"})
 		list, err := policy.ParseEnvFile(quote(path), f.Data)
 		if err != nil {
 			errs = append(errs, err)
@@ -196,7 +202,7 @@ func (a *app) settle(p policy.Policy, s setup, files []policy.Secret) error {
 	for _, f := range files {
 		a.values[f.Name()] = f
 	}
-	secrets := proxySecrets(a.env)
+	secrets := append(proxySecrets(a.env), a.upstreamAuth...)
 	for _, e := range p.Env {
 		if e.Secret {
 			secrets = append(secrets, a.values[e.Name])
@@ -213,7 +219,7 @@ func (a *app) settle(p policy.Policy, s setup, files []policy.Secret) error {
 	}
 	for _, f := range a.files {
 		if d := f.Within(dirs); d != "" {
-			errs = append(errs, fmt.Errorf("env_file %s lies in %s or leads through it, where a sandbox writes; keep it elsewhere (from %s)", quote(f.path), quote(d), f.origin))
+			errs = append(errs, fmt.Errorf("%s %s lies in %s or leads through it, where a sandbox writes; keep it elsewhere (from %s)", f.key, quote(f.path), quote(d), f.origin))
 		}
 	}
 	return errors.Join(errs...)

@@ -38,7 +38,7 @@ import (
 func New(start time.Time) cli.Engine {
 	e := &engine{start: start}
 	return cli.Engine{
-		Image: e.image, Ruleset: ruleset, DryRun: dryRun, GateNet: e.gateNet,
+		Image: e.image, Ruleset: ruleset, DryRun: dryRun, GateNet: e.gateNet, AskUpstream: askUpstream,
 		Run: e.run, Refused: e.refused, Build: e.build, Update: e.update, Inspect: e.inspect, Clean: e.clean,
 		ImageSave: e.imageSave, ImageLoad: e.imageLoad, Images: e.images, CleanImages: e.cleanImages,
 		GateUp: e.gateUp, GateDown: e.gateDown, GateList: e.gateList, GateNames: gateNames, GateGiven: gateGiven, GateUnit: e.gateUnit, GateUnitRemove: gateUnitRemove, GateReload: gateReload, NamedLog: namedLog, Doctor: e.doctor, Trial: e.trial,
@@ -158,7 +158,7 @@ func manager(m cli.Machine) (*session.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &session.Manager{Store: st, RuntimeDir: m.Facts.Dirs.Runtime(), StateDir: m.Facts.Dirs.State, Retention: m.Retention, Say: say(m)}, nil
+	return &session.Manager{Store: st, RuntimeDir: m.Facts.Dirs.Runtime(), StateDir: m.Facts.Dirs.State, Retention: m.Retention, Say: say(m), UpstreamAuth: m.UpstreamAuth}, nil
 }
 
 // serviceEnv is what a podman service that we start gets of the caller's

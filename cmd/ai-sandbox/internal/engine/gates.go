@@ -26,6 +26,11 @@ func (e *engine) gateNet(m cli.Machine, name string) (policy.Net, error) {
 	return mgr.GateNet(name)
 }
 
+func askUpstream(ctx context.Context, mc cli.Machine, u policy.Upstream) error {
+	m := &session.Manager{UpstreamAuth: mc.UpstreamAuth}
+	return m.AskUpstream(ctx, policy.Net{Upstream: &u})
+}
+
 func (e *engine) gateUp(ctx context.Context, r cli.BuildRequest, g cli.GateRequest) error {
 	if r.Runtime == policy.RuntimeLocal {
 		return errNoImages
@@ -61,7 +66,7 @@ func (e *engine) gateUnit(ctx context.Context, r cli.BuildRequest, g cli.GateReq
 		if err != nil {
 			return err
 		}
-		file, err := m.GateUnit(c, session.GateRequest{Name: g.Name, Image: plan.Gate.ID, Net: g.Net, TTL: g.TTL, Given: g.Given}, dir, podman.Quadlet)
+		file, err := m.GateUnit(ctx, c, session.GateRequest{Name: g.Name, Image: plan.Gate.ID, Net: g.Net, TTL: g.TTL, Given: g.Given}, dir, podman.Quadlet)
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@
 package engine
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sort"
@@ -115,10 +116,29 @@ func previewGate(r cli.RunRequest) backend.Gate {
 	return g
 }
 
+// standIn is an address of no proxy (RFC 5737).
+var standIn = netip.MustParseAddr("192.0.2.1")
+
+// previewUpstream is the proxy with stand-ins for its address, where that is looked up
+// at a start, and for the credentials.
+func previewUpstream(u *policy.Upstream) *gate.Upstream {
+	if u == nil {
+		return nil
+	}
+	out := &gate.Upstream{Upstream: *u, Addrs: []netip.Addr{standIn}}
+	if a, ok := u.Addr(); ok {
+		out.Addrs[0] = a
+	}
+	if u.Credentials {
+		out.Auth = policy.NewSecret(policy.UpstreamAuth, "user:password")
+	}
+	return out
+}
+
 // squidFiles adds the gate's configuration.
 func squidFiles(out []cli.Section, p policy.Policy) ([]cli.Section, error) {
 	front, peek := standIns(p)
-	files, err := gate.Files(gate.Config{Allow: p.Net.Allow, AllowPrivate: p.Net.AllowPrivate, FrontPort: front, PeekPort: peek,
+	files, err := gate.Files(gate.Config{Allow: p.Net.Allow, AllowPrivate: p.Net.AllowPrivate, Upstream: previewUpstream(p.Net.Upstream), FrontPort: front, PeekPort: peek,
 		Nonce: "NONCE", PolicyHash: session.PolicyHash(p.Net)})
 	if err != nil {
 		return nil, err
@@ -128,7 +148,19 @@ func squidFiles(out []cli.Section, p policy.Policy) ([]cli.Section, error) {
 		names = append(names, name)
 	}
 	sort.Strings(names)
-	fill := strings.NewReplacer(strconv.Itoa(int(front)), policy.PortPlaceholder, strconv.Itoa(int(peek)), "<peek-port>", "NONCE", "<nonce>")
+	fill := strings.NewReplacer(strconv.Itoa(int(front)), policy.PortPlaceholder, strconv.Itoa(int(peek)), "<peek-port>", "NONCE", "<nonce>", "login=user%3Apassword", "login=<upstream-auth>")
+	if u := p.Net.Upstream; u != nil {
+		if _, ok := u.Addr(); !ok {
+			at := make([]string, 0, 6)
+			for _, before := range []string{"cache_peer ", "acl upstream_literal dst -n ", "acl upstream_addr dst "} {
+				at = append(at, before+standIn.String(), before+"<address>")
+			}
+			addr := strings.NewReplacer(at...)
+			for name, text := range files {
+				files[name] = []byte(addr.Replace(string(text)))
+			}
+		}
+	}
 	for _, name := range names {
 		out = append(out, cli.Section{Title: "gate: " + name, Text: fill.Replace(string(files[name]))})
 	}

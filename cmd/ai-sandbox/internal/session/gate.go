@@ -96,13 +96,18 @@ func (g *runningGate) confirm(ctx context.Context) error {
 
 // builtinGate serves the gate from this process: it ends with us, as the
 // sandbox does.
-func (r *run) builtinGate(n policy.Net, u *undo) (*runningGate, error) {
-	cfg := gate.Config{Allow: n.Allow, AllowPrivate: n.AllowPrivate, Nonce: nonce(), PolicyHash: PolicyHash(n)}
+func (r *run) builtinGate(ctx context.Context, n policy.Net, u *undo) (*runningGate, error) {
+	up, err := r.m.upstream(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	r.tryUpstream(ctx, up)
+	cfg := gate.Config{Allow: n.Allow, AllowPrivate: n.AllowPrivate, Upstream: up, Nonce: nonce(), PolicyHash: PolicyHash(n)}
 	if !n.Learn { // else there is nothing to let through later
 		cfg.Session = r.id
 	}
 	g, err := builtin.New(builtin.Config{
-		Allow: cfg.Allow, AllowPrivate: cfg.AllowPrivate, Learn: n.Learn, Nonce: cfg.Nonce, PolicyHash: cfg.PolicyHash, Session: cfg.Session, UID: os.Getuid(), Decided: r.gateLog.decided,
+		Allow: cfg.Allow, AllowPrivate: cfg.AllowPrivate, Upstream: up, Learn: n.Learn, Nonce: cfg.Nonce, PolicyHash: cfg.PolicyHash, Session: cfg.Session, UID: os.Getuid(), Decided: r.gateLog.decided,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start the gate: %w", err)

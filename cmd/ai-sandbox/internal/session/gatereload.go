@@ -50,11 +50,18 @@ func (m *Manager) GateReload(ctx context.Context, r GateRequest) (out Reloaded, 
 		return out, noGate(r.Name)
 	}
 	lists := Lists{Gate: r.Name, Allow: policy.Normalise(r.Net.Allow), AllowPrivate: policy.Normalise(r.Net.AllowPrivate)}
-	n := policy.Net{Allow: lists.Allow, AllowPrivate: lists.AllowPrivate}
+	n := policy.Net{GateName: r.Name, Allow: lists.Allow, AllowPrivate: lists.AllowPrivate}
+	if n.Upstream, err = upstreamOf(rec); err != nil { // that stays
+		return out, err
+	}
+	up, err := m.upstream(ctx, n)
+	if err != nil {
+		return out, err
+	}
 	out = Reloaded{Hash: PolicyHash(n), Sessions: []string{}}
 	out.Added, out.Removed = listDiff(rec, texts(lists.Allow), texts(lists.AllowPrivate))
 	c := gate.Config{
-		Allow: lists.Allow, AllowPrivate: lists.AllowPrivate, FrontPort: rec.GatePort, PeekPort: rec.GatePeek,
+		Allow: lists.Allow, AllowPrivate: lists.AllowPrivate, Upstream: up, FrontPort: rec.GatePort, PeekPort: rec.GatePeek,
 		Nonce: rec.Nonce, PolicyHash: out.Hash, Classes: []policy.Entry{}, // no session's tunnels are its own
 	}
 	line, err := callGate(ctx, rec, "")
@@ -82,7 +89,7 @@ func (m *Manager) GateReload(ctx context.Context, r GateRequest) (out Reloaded, 
 	var errs []error
 	for _, s := range sharing {
 		wg.Go(func() {
-			f, err := m.giveLists(ctx, s, lists)
+			f, err := m.giveLists(ctx, s, lists, out.Hash)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -116,7 +123,7 @@ func listDiff(rec store.Record, allow, private []string) (added, removed []strin
 }
 
 // giveLists steers a session, and waits for one that is on its way up.
-func (m *Manager) giveLists(ctx context.Context, s store.Record, lists Lists) (f Force, err error) {
+func (m *Manager) giveLists(ctx context.Context, s store.Record, lists Lists, hash string) (f Force, err error) {
 	for end := time.Now().Add(reloadTime); ; time.Sleep(20 * time.Millisecond) {
 		f, err = m.Steer(ctx, s.ID, Steering{Lists: &lists})
 		if !errors.Is(err, ErrNotRunning) {
@@ -129,7 +136,7 @@ func (m *Manager) giveLists(ctx context.Context, s store.Record, lists Lists) (f
 			return f, errors.New("it does not come up")
 		}
 	}
-	if err == nil && f.Hash != PolicyHash(policy.Net{Allow: lists.Allow, AllowPrivate: lists.AllowPrivate}) {
+	if err == nil && f.Hash != hash {
 		err = errors.New("its gate answers with another hash")
 	}
 	return f, err

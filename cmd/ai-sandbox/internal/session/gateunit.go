@@ -27,7 +27,7 @@ func unitName(name string) string { return "aisb-gate-" + name }
 // GateUnit lays down what a named gate needs and, in dir, the quadlet that quadlet makes
 // of it. The gate is not started. Its ports are picked now: one that another process has
 // when the unit starts ends that start.
-func (m *Manager) GateUnit(be backend.Backend, r GateRequest, dir string, quadlet func(backend.Gate) (string, error)) (file string, err error) {
+func (m *Manager) GateUnit(ctx context.Context, be backend.Backend, r GateRequest, dir string, quadlet func(backend.Gate) (string, error)) (file string, err error) {
 	if err := CheckGateName(r.Name); err != nil {
 		return "", err
 	}
@@ -41,11 +41,18 @@ func (m *Manager) GateUnit(be backend.Backend, r GateRequest, dir string, quadle
 	} else if ok {
 		return "", fmt.Errorf("there is a gate %s already: %s first", r.Name, endOf(old))
 	}
+	up, err := m.upstream(ctx, r.Net)
+	if err != nil {
+		return "", err
+	}
 	home := filepath.Join(m.StateDir, "gates", r.Name)
 	file = filepath.Join(dir, unitName(r.Name)+".container")
 	rec := store.Record{ID: r.Name, Kind: "gate", Runtime: be.Capabilities().Runtime, Containers: []string{unitName(r.Name)}, Dirs: []string{home},
 		Allow: texts(r.Net.Allow), AllowPrivate: texts(r.Net.AllowPrivate), Nonce: nonce(), PolicyHash: PolicyHash(r.Net), GateImage: r.Image,
 		GateTTL: int64(r.TTL / time.Second), GateGiven: r.Given, Unit: file}
+	if r.Net.Upstream != nil {
+		rec.Upstream, rec.UpstreamAuth = r.Net.Upstream.URL(), r.Net.Upstream.Credentials
+	}
 	ports, release, err := holdPorts(2, func(uint16) bool { return false })
 	if err != nil {
 		return "", err
@@ -75,7 +82,10 @@ func (m *Manager) GateUnit(be backend.Backend, r GateRequest, dir string, quadle
 			return "", fmt.Errorf("make the gate's directory: %w", err)
 		}
 	}
-	cfg := gate.Config{Allow: r.Net.Allow, AllowPrivate: r.Net.AllowPrivate, Nonce: rec.Nonce, PolicyHash: rec.PolicyHash, FrontPort: rec.GatePort, PeekPort: rec.GatePeek}
+	if err := m.keepAuth(r.Name); err != nil {
+		return "", err
+	}
+	cfg := gate.Config{Allow: r.Net.Allow, AllowPrivate: r.Net.AllowPrivate, Upstream: up, Nonce: rec.Nonce, PolicyHash: rec.PolicyHash, FrontPort: rec.GatePort, PeekPort: rec.GatePeek}
 	if err := writeConfig(g.ConfigDir, cfg); err != nil {
 		return "", err
 	}

@@ -30,8 +30,9 @@ import (
 func PolicyHash(n policy.Net) string {
 	b, err := json.Marshal(struct {
 		Allow, AllowPrivate []string
-		Learn               bool `json:",omitempty"`
-	}{texts(n.Allow), texts(n.AllowPrivate), n.Learn})
+		Learn               bool             `json:",omitempty"`
+		Upstream            *policy.Upstream `json:",omitempty"`
+	}{texts(n.Allow), texts(n.AllowPrivate), n.Learn, n.Upstream})
 	if err != nil {
 		panic(err) // strings always marshal
 	}
@@ -95,9 +96,16 @@ func (m *Manager) GateUp(ctx context.Context, be backend.Backend, r GateRequest)
 			return store.Record{}, err
 		}
 	}
+	up, err := m.upstream(ctx, n)
+	if err != nil {
+		return store.Record{}, err
+	}
 	dir := filepath.Join(m.StateDir, "gates", name)
 	rec := store.Record{ID: name, Kind: "gate", Runtime: be.Capabilities().Runtime, Containers: []string{"aisb-gate-" + name}, Dirs: []string{dir},
 		Allow: texts(n.Allow), AllowPrivate: texts(n.AllowPrivate), Nonce: nonce(), PolicyHash: PolicyHash(n), GateImage: r.Image, GateTTL: int64(r.TTL / time.Second), GateGiven: r.Given}
+	if n.Upstream != nil {
+		rec.Upstream, rec.UpstreamAuth = n.Upstream.URL(), n.Upstream.Credentials
+	}
 	if err := m.Store.Owner(&rec); err != nil {
 		return rec, err
 	}
@@ -108,8 +116,11 @@ func (m *Manager) GateUp(ctx context.Context, be backend.Backend, r GateRequest)
 	if err := m.Store.Put(rec); err != nil {
 		return rec, err
 	}
+	if err := m.keepAuth(name); err != nil {
+		return rec, errors.Join(err, m.remove(context.WithoutCancel(ctx), be, rec))
+	}
 	var u undo
-	cfg := gate.Config{Allow: n.Allow, AllowPrivate: n.AllowPrivate, Nonce: rec.Nonce, PolicyHash: rec.PolicyHash}
+	cfg := gate.Config{Allow: n.Allow, AllowPrivate: n.AllowPrivate, Upstream: up, Nonce: rec.Nonce, PolicyHash: rec.PolicyHash}
 	g := backend.Gate{Name: rec.Containers[0], GateName: name, Image: r.Image, Idle: r.TTL}
 	in := place{conf: dir, log: dir, taken: func(uint16) bool { return false }}
 	rg, err := m.startGate(ctx, be, g, cfg, in, &u, nil)
@@ -204,6 +215,9 @@ func (m *Manager) GateNet(name string) (policy.Net, error) {
 		return policy.Net{}, noGate(name)
 	}
 	n := policy.Net{Mode: policy.NetGated, GateName: name}
+	if n.Upstream, err = upstreamOf(rec); err != nil {
+		return n, err
+	}
 	for _, l := range []struct {
 		from []string
 		to   *[]policy.Entry

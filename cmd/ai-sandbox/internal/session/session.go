@@ -56,6 +56,8 @@ type Manager struct {
 	StateDir   string
 	// Retention bounds what is kept of ended sessions.
 	Retention trace.Retention
+	// UpstreamAuth is what a gate shows to the upstream proxy of a policy, if anything.
+	UpstreamAuth policy.Secret
 	// Say prints a line for people.
 	Say func(format string, a ...any)
 	// downTime is another patience than downTime, for tests.
@@ -208,6 +210,9 @@ type run struct {
 	inward *publish.Server
 	hello  string
 
+	// upstream gets what is wrong with the policy's proxy, or nil.
+	upstream chan error
+
 	// trace is what is kept of the session, and policied tells whether the policy
 	// has got into it.
 	trace    *trace.Writer
@@ -226,7 +231,7 @@ type run struct {
 // Run starts the command and returns when everything is gone again. The error
 // is nil when the command ran and ended, whatever its exit code.
 func (m *Manager) Run(ctx context.Context, be backend.Backend, req Request) (rep Report, err error) {
-	r := &run{m: m, be: be, req: req, id: NewID()}
+	r := &run{m: m, be: be, req: req, id: NewID(), upstream: make(chan error, 1)}
 	if req.Sandbox != nil {
 		r.id = req.Sandbox.ID
 	}
@@ -241,6 +246,7 @@ func (m *Manager) Run(ctx context.Context, be backend.Backend, req Request) (rep
 		r.ctl.Close() // the agent ends before anything else is done
 	}
 	r.settleLog()
+	r.tellUpstream()
 	if uerr := r.undo.run(); uerr != nil {
 		r.report.Leftover = uerr.Error()
 		m.Say("not everything could be removed: %v; the next command tries again", uerr)
@@ -517,6 +523,7 @@ func (r *run) start(ctx context.Context, b backend.Sandbox) (*started, error) {
 		return nil, err
 	}
 	r.published()
+	r.tellUpstream() // before the terminal is the command's
 	if t := r.req.Terminal; t != nil {
 		restore, err := t.Raw()
 		if err != nil {
@@ -823,13 +830,18 @@ func namespaces() (map[string]uint64, error) {
 func (r *run) bringGate(ctx context.Context, u *undo, fixed func(port uint16)) (*runningGate, error) {
 	net := r.req.Policy.Net
 	if net.Engine == policy.EngineBuiltin {
-		rg, err := r.builtinGate(net, u)
+		rg, err := r.builtinGate(ctx, net, u)
 		if err == nil {
 			fixed(rg.port)
 		}
 		return rg, err
 	}
-	cfg := gate.Config{Allow: net.Allow, AllowPrivate: net.AllowPrivate, Nonce: nonce(), PolicyHash: PolicyHash(net), Session: r.id}
+	up, err := r.m.upstream(ctx, net)
+	if err != nil {
+		return nil, err
+	}
+	r.tryUpstream(ctx, up)
+	cfg := gate.Config{Allow: net.Allow, AllowPrivate: net.AllowPrivate, Upstream: up, Nonce: nonce(), PolicyHash: PolicyHash(net), Session: r.id}
 	if net.GateName != "" {
 		rg, err := r.joinGate(ctx, cfg, u, fixed)
 		if err == nil {

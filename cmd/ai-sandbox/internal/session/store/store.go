@@ -71,6 +71,10 @@ type Record struct {
 	// Allow and AllowPrivate are what a named gate lets through, as entries.
 	Allow        []string `json:"allow,omitempty"`
 	AllowPrivate []string `json:"allow_private,omitempty"`
+	// Upstream is the URL of the proxy that a named gate goes through, and UpstreamAuth
+	// whether it shows that one credentials.
+	Upstream     string `json:"upstream,omitempty"`
+	UpstreamAuth bool   `json:"upstream_auth,omitempty"`
 	// Nonce is what the gate answers its probe with.
 	Nonce string `json:"nonce,omitempty"`
 	// PolicyHash is what a named gate was configured with.
