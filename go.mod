@@ -17,6 +17,7 @@ require (
 	golang.org/x/net v0.42.0
 	golang.org/x/sys v0.48.0
 	golang.org/x/term v0.33.0
+	software.sslmate.com/src/go-pkcs12 v0.6.0
 )
 
 require (

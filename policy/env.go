@@ -69,6 +69,13 @@ func resolveEnv(in Input) ([]Env, error) {
 		bundle := CABundle
 		if in.Runtime == RuntimeLocal {
 			bundle = LocalCABundle
+			const java = "JAVA_TOOL_OPTIONS"
+			options := "-Djavax.net.ssl.trustStore=" + LocalTrustStore + " -Djavax.net.ssl.trustStoreType=PKCS12"
+			if e, ok := env[java]; ok { // the gate's
+				set(FromProxy, e.Value+" "+options, java)
+			} else {
+				set(FromCA, options, java)
+			}
 		}
 		set(FromCA, bundle, "SSL_CERT_FILE", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT")
 	}

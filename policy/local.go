@@ -36,7 +36,8 @@ func localMounts(in Input, workdir, home string, limits Limits) []Mount {
 	if in.ExtraCA {
 		out = append(out,
 			file(ExtraCA, string(f.Local.ExtraCA), "the extra CA"),
-			file(LocalCABundle, string(f.Local.CABundle), "the machine's CA certificates and the extra CA"))
+			file(LocalCABundle, string(f.Local.CABundle), "the machine's CA certificates and the extra CA"),
+			file(LocalTrustStore, string(f.Local.TrustStore), "the same for Java"))
 	}
 	out = append(out, f.Local.Tools...)
 	out = append(out,

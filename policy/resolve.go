@@ -34,6 +34,9 @@ const (
 	// LocalCABundle is CABundle on the local runtime, where that one is the
 	// machine's own.
 	LocalCABundle = "/etc/aisb/ca-bundle.pem"
+	// LocalTrustStore is LocalCABundle as Java reads it. In an image, Debian's packages
+	// make one of what the image trusts.
+	LocalTrustStore = "/etc/aisb/truststore.p12"
 	// searchPath ends with what the agent can write: a program planted there
 	// can't take the place of the image's in a later run.
 	searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:" + HomeDir + "/.local/bin"
@@ -81,6 +84,8 @@ type LocalFacts struct {
 	// CABundle is the machine's own CA certificates with ExtraCA's, in PEM
 	// form; nil without an extra CA.
 	CABundle, ExtraCA []byte
+	// TrustStore has the same certificates as CABundle, for Java.
+	TrustStore []byte
 }
 
 // An Input is what the user asked for, parsed but not judged.

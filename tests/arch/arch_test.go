@@ -35,6 +35,7 @@ var everything = []string{"image/...", "policy", "gate", "entrypoint/spec", "ent
 
 var rooms = []room{
 	{"image", nil, "what a run stands on does not depend on what it may do"},
+	{"image/truststore", nil, "it writes certificates down, whoever reads them"},
 	{"image/sbom", []string{"image"}, "it writes down what is in an image"},
 	{"image/archive", nil, "it reads what anybody may have written, and knows nothing of what that is for"},
 	{"image/registry", []string{"image", "image/archive"}, "it looks up what the recipe names"},
@@ -83,7 +84,7 @@ type fence struct {
 }
 
 // pure are the rooms that decide: same arguments, same value, nothing touched.
-var pure = []string{"image", "policy", "gate", "entrypoint/spec", "entrypoint/firewall", "entrypoint/managed", internal + "embedded", internal + "harness", internal + "harness/pibridge"}
+var pure = []string{"image", "image/truststore", "policy", "gate", "entrypoint/spec", "entrypoint/firewall", "entrypoint/managed", internal + "embedded", internal + "harness", internal + "harness/pibridge"}
 
 var fences = []fence{
 	{imports: []string{"github.com/containers/podman", "github.com/containers/buildah"}, only: []string{internal + "backend/podman"},

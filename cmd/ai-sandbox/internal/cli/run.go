@@ -16,6 +16,7 @@ import (
 	"ai-sandbox/cmd/ai-sandbox/internal/harness"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
 	"ai-sandbox/image"
+	"ai-sandbox/image/truststore"
 	"ai-sandbox/policy"
 )
 
@@ -362,6 +363,9 @@ func localFacts(s setup, h harness.Harness) (policy.LocalFacts, error) {
 		}
 		f.ExtraCA = s.image.CA.PEM()
 		f.CABundle = append(bundle, f.ExtraCA...)
+		if f.TrustStore, err = truststore.New(f.CABundle); err != nil {
+			errs = append(errs, policy.About(err, "ca_file"))
+		}
 	}
 	return f, errors.Join(errs...)
 }

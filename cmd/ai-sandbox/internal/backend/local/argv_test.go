@@ -89,7 +89,7 @@ func TestGolden(t *testing.T) {
 // TestArgv: each descriptor is told once, and the file of that number is its own.
 func TestArgv(t *testing.T) {
 	j, err := jailOf(sandbox(t, func(in *policy.Input) {
-		in.ExtraCA, in.Facts.Local.ExtraCA, in.Facts.Local.CABundle = true, []byte("ca"), []byte("bundle")
+		in.ExtraCA, in.Facts.Local.ExtraCA, in.Facts.Local.CABundle, in.Facts.Local.TrustStore = true, []byte("ca"), []byte("bundle"), []byte("store")
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestArgv(t *testing.T) {
 			}
 		}
 	}
-	if next-firstFileFD != len(c.files) || len(c.files) != 6 {
+	if next-firstFileFD != len(c.files) || len(c.files) != 7 {
 		t.Errorf("%d files, %d descriptors", len(c.files), next-firstFileFD)
 	}
 }
