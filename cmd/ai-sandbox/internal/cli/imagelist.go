@@ -96,11 +96,8 @@ func (a *app) imagesRequest(flagLayer []config.Item) (ImagesRequest, error) {
 	}
 	out := ImagesRequest{Machine: s.Machine, Image: s.image}
 	for _, p := range append([]trust.Project{{}}, projects...) {
-		// Where the file is gone, nothing is configured any more.
-		if p.Path != "" {
-			if _, err := os.Lstat(filepath.Join(p.Path, config.ProjectFile)); errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
+		if p.Path != "" && fileGone(p.Path) {
+			continue
 		}
 		l := base
 		l.Project = p.File
@@ -115,6 +112,16 @@ func (a *app) imagesRequest(flagLayer []config.Item) (ImagesRequest, error) {
 		out.Configured = append(out.Configured, list...)
 	}
 	return out, nil
+}
+
+// fileGone tells whether a project has no file any more, so that it configures nothing.
+// Where the project itself is not there, its disk may be away.
+func fileGone(project string) bool {
+	if info, err := os.Stat(project); err != nil || !info.IsDir() {
+		return false
+	}
+	_, err := os.Lstat(filepath.Join(project, config.ProjectFile))
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // configured is what layers say of the images, with the profile of theirs and with each

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -77,6 +78,27 @@ func TestConfiguredImages(t *testing.T) {
 	with.User.Items = append(with.User.Items, config.Item{Key: "ca_file", Value: "/nowhere", Origin: "user:9"})
 	if list, err := a.configured(setup{Machine: Machine{Facts: facts}}, with); err == nil {
 		t.Errorf("without its CA file it is %v", list)
+	}
+}
+
+// A project without a file configures nothing; one that is not there may come back.
+func TestFileGone(t *testing.T) {
+	project := t.TempDir()
+	file := filepath.Join(project, config.ProjectFile)
+	if !fileGone(project) {
+		t.Error("a project without a file counts")
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if fileGone(project) {
+		t.Error("a project with its file does not count")
+	}
+	if fileGone(filepath.Join(project, "away")) || fileGone(filepath.Join(file, "x")) {
+		t.Error("a project that is away does not count")
 	}
 }
 

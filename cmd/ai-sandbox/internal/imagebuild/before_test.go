@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,19 @@ func TestImagesOfBefore(t *testing.T) {
 		t.Errorf("used: %q, %v", ids, err)
 	}
 
+	// Used they are also while policy.json demands what nobody has seen yet, or can't be
+	// read; and where only the gate's image of now is gone.
+	for name, demands := range map[string]func(image.Reference) (digest.Digest, error){
+		"a signature":     func(image.Reference) (digest.Digest, error) { return digestB, nil },
+		"a broken policy": func(image.Reference) (digest.Digest, error) { return "", errors.New("broken") },
+	} {
+		strict := w.req
+		strict.Demands = demands
+		if ids, err := strict.Uses(found); err != nil || len(ids) != 2 {
+			t.Errorf("used with %s: %q, %v", name, ids, err)
+		}
+	}
+
 	// What is of another configuration, or not accepted any more, does not count.
 	third := w.req
 	third.Apt = []string{"hello"}
@@ -83,6 +97,9 @@ func TestImagesOfBefore(t *testing.T) {
 		}
 		if p, err := try(demanding); (err == nil) != goes {
 			t.Errorf("pinned to %s, and checked: %+v, %v", d, p.BaseDigest, err)
+		}
+		if ids, err := demanding.Uses(found); err != nil || len(ids) != 2 {
+			t.Errorf("pinned to %s, used: %q, %v", d, ids, err)
 		}
 	}
 	if err := w.req.recordBase(in.base, kept); err != nil {
@@ -113,6 +130,10 @@ func TestImagesOfBefore(t *testing.T) {
 	ids, err := w.req.Uses(append(found, Found{ID: w.builder.names[now.Sandbox.Ref]}, Found{ID: w.builder.names[now.Gate.Ref]}))
 	if err != nil || len(ids) != 2 || ids[1] == was.Sandbox.ID {
 		t.Errorf("used: %q, %v", ids, err)
+	}
+	ids, err = w.req.Uses(append(found, Found{ID: w.builder.names[now.Sandbox.Ref]}))
+	if err != nil || !slices.Contains(ids, was.Gate.ID) {
+		t.Errorf("used without the gate's image of now: %q, %v", ids, err)
 	}
 }
 

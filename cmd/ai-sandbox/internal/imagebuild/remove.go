@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/opencontainers/go-digest"
+
 	"ai-sandbox/image"
 )
 
@@ -36,11 +38,12 @@ func (r Request) recordOf(kind image.Kind, tag string) (imageRecord, error) {
 }
 
 // Uses are the ids of the images of the request, of those that are there: also where no
-// run may stand on them yet, because a signature of Node's checksum is to be seen first.
-// Where that is not known at all any more, each sandbox with the same Node counts. Where
-// those of now aren't there, a start may go on with those of before.
+// run may stand on them yet, because a signature of theirs is to be seen first: rules and
+// keys may be back tomorrow. Where Node's checksum is not known at all any more, each
+// sandbox with the same Node counts. Where one of those of now isn't there, a start may
+// go on with those of before.
 func (r Request) Uses(found []Found) ([]string, error) {
-	r.Keyring = ""
+	r.Keyring, r.Demands = "", nil
 	p, err := r.Plan()
 	unresolved := errors.Is(err, ErrUnresolved)
 	if err != nil && !unresolved {
@@ -60,17 +63,30 @@ func (r Request) Uses(found []Found) ([]string, error) {
 	have := func(id string) (bool, error) {
 		return slices.ContainsFunc(found, func(f Found) bool { return f.ID == id }), nil
 	}
-	if there, _ := have(p.Sandbox.ID); !there {
-		old, _, ok, err := r.before(p.in, have)
+	sandbox, _ := have(p.Sandbox.ID)
+	gate, _ := have(p.Gate.ID)
+	if sandbox && gate {
+		return ids, nil
+	}
+	// The newest, and the newest on the pin: others don't count where a signature is demanded.
+	onPin := p.in
+	onPin.demands, onPin.pin.Checked = anyDemand, anyDemand
+	for _, in := range []inputs{p.in, onPin} {
+		old, _, ok, err := r.before(in, have)
 		if err != nil {
 			return nil, err
 		}
-		if ok {
-			ids = append(ids, old.Gate.ID, old.Sandbox.ID)
+		for _, id := range []string{old.Gate.ID, old.Sandbox.ID} {
+			if ok && !slices.Contains(ids, id) {
+				ids = append(ids, id)
+			}
 		}
 	}
 	return ids, nil
 }
+
+// anyDemand stands for whatever a policy.json may demand.
+const anyDemand = digest.Digest("any")
 
 // Remove removes an image that is Here, with its record and the log of its build,
 // unless a container uses it. Its manifest stays, so that it can still be told what a
