@@ -30,10 +30,25 @@ func (e *engine) images(ctx context.Context, r cli.ImagesRequest) ([]cli.ListedI
 	return out, err
 }
 
+// errImagesChange: what uses an image can't be told just now.
+var errImagesChange = errors.New("no image is removed while another ai-sandbox brings images up to date, as those that it has just built look unused: try again when it is through")
+
 // cleanImages removes the images that nothing uses, or only tells which.
 func (e *engine) cleanImages(ctx context.Context, r cli.ImagesRequest, dry bool, tell func(cli.Cleaned)) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	one, err := request(r.Image)
+	if err != nil {
+		return err
+	}
+	release, ok, err := one.HoldBases()
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return errImagesChange
+	}
+	defer release()
 	req, c, list, err := listed(ctx, r)
 	if err != nil {
 		return err

@@ -85,6 +85,35 @@ func (r Request) Uses(found []Found) ([]string, error) {
 	return ids, nil
 }
 
+// HoldBases keeps builds that move a pin, updates and loads from beginning until release
+// is called. ok is false where one runs: what it has built so far looks as if nothing used
+// it, until the pin is recorded.
+func (r Request) HoldBases() (release func(), ok bool, err error) {
+	dir := filepath.Join(r.CacheDir, "base")
+	list, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, false, fmt.Errorf("look for builds that run: %w", err)
+	}
+	var held []func()
+	release = func() {
+		for _, unlock := range held {
+			unlock()
+		}
+	}
+	for _, f := range list {
+		if filepath.Ext(f.Name()) != ".lock" {
+			continue
+		}
+		unlock, free, err := tryLock(filepath.Join(dir, f.Name()))
+		if err != nil || !free {
+			release()
+			return nil, false, err
+		}
+		held = append(held, unlock)
+	}
+	return release, true, nil
+}
+
 // anyDemand stands for whatever a policy.json may demand.
 const anyDemand = digest.Digest("any")
 

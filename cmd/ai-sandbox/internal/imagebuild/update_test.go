@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -430,6 +431,38 @@ func TestRemove(t *testing.T) {
 	if id, err := w.req.recordedImage(again.Sandbox.Built); err != nil || id != again.Sandbox.ID {
 		t.Errorf("the record of what replaced it: %q, %v", id, err)
 	}
+}
+
+// While an update runs, what it has built may not be taken for unused, and while somebody
+// looks for what is unused, no update begins.
+func TestHoldBases(t *testing.T) {
+	w := newUpdateWorld(t)
+	release, ok, err := w.req.HoldBases() // with nothing there yet
+	if err != nil || !ok {
+		t.Fatalf("before the first build: %t, %v", ok, err)
+	}
+	release()
+	w.ensure(t)
+	looked := false
+	w.builder.onBuild = func(context.Context, Build) error {
+		looked = true
+		if _, ok, err := w.req.HoldBases(); ok || err != nil {
+			t.Errorf("during an update: %t, %v", ok, err)
+		}
+		return nil
+	}
+	w.update(t)
+	release, ok, err = w.req.HoldBases()
+	if err != nil || !ok || !looked {
+		t.Fatalf("after it: %t, %v", ok, err)
+	}
+	brief, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := w.req.Update(brief, w.builder, w.opt); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("an update that is held up: %v", err)
+	}
+	release()
+	w.update(t)
 }
 
 // A configuration keeps its images where a run may not stand on them yet, because the
