@@ -152,27 +152,8 @@ func uses(ctx context.Context, m *session.Manager, c *podman.Client, configured 
 			add(id, "a configuration")
 		}
 	}
-	records, err := m.Store.List()
-	if err != nil {
+	if err := usedBySessions(m, found, add); err != nil {
 		return nil, err
-	}
-	for _, rec := range records {
-		// Where it can't be told whether it lives, it counts.
-		if rec.Kind == "gate" {
-			add(rec.GateImage, "gate "+rec.ID)
-			continue
-		}
-		if m.Store.Liveness(rec) == store.Gone {
-			continue
-		}
-		entry, ok, err := m.Journaled(rec.ID)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			add(entry.SandboxImage, "session "+rec.ID)
-			add(entry.GateImage, "session "+rec.ID)
-		}
 	}
 	containers, err := c.ImageUsers(ctx)
 	if err != nil {
@@ -184,4 +165,36 @@ func uses(ctx context.Context, m *session.Manager, c *podman.Client, configured 
 		}
 	}
 	return used, nil
+}
+
+// usedBySessions tells of what sessions and named gates stand on.
+func usedBySessions(m *session.Manager, found []imagebuild.Found, add func(id, by string)) error {
+	records, err := m.Store.List()
+	if err != nil {
+		return err
+	}
+	for _, rec := range records {
+		// Where it can't be told whether it lives, it counts.
+		if rec.Kind == "gate" {
+			add(rec.GateImage, "gate "+rec.ID)
+			continue
+		}
+		if m.Store.Liveness(rec) == store.Gone {
+			continue
+		}
+		entry, ok, err := m.Journaled(rec.ID)
+		switch {
+		case err != nil:
+			return err
+		case ok:
+			add(entry.SandboxImage, "session "+rec.ID)
+			add(entry.GateImage, "session "+rec.ID)
+		case rec.Runtime != policy.RuntimeLocal:
+			// Its line was lost, or thousands of sessions have begun since.
+			for _, f := range found {
+				add(f.ID, "session "+rec.ID+", maybe")
+			}
+		}
+	}
+	return nil
 }

@@ -73,13 +73,7 @@ func (m *Manager) add(e Entry) error {
 	if err != nil {
 		return fmt.Errorf("write the journal: %w", err)
 	}
-	path := m.journalPath()
-	if info, err := os.Stat(path); err == nil && info.Size() > maxJournal {
-		if err := os.Rename(path, path+".1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("write the journal: %w", err)
-		}
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	f, err := m.openJournal()
 	if err != nil {
 		return fmt.Errorf("write the journal: %w", err)
 	}
@@ -88,6 +82,46 @@ func (m *Manager) add(e Entry) error {
 		return fmt.Errorf("write the journal: %w", err)
 	}
 	return nil
+}
+
+// openJournal opens the journal, and puts one that has become too large aside. Of several
+// that find it so one does: the others would put the new one in its place.
+func (m *Manager) openJournal() (*os.File, error) {
+	path := m.journalPath()
+	open := func() (*os.File, error) {
+		return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	}
+	f, err := open()
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Size() <= maxJournal {
+		return f, nil
+	}
+	if err == nil {
+		err = putAside(f, info, path)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	return open()
+}
+
+// putAside renames a journal unless another process has done so.
+func putAside(f *os.File, info fs.FileInfo, path string) error {
+	var err error = unix.EINTR
+	for errors.Is(err, unix.EINTR) {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		return fmt.Errorf("lock %s: %w", path, err)
+	}
+	now, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(info, now) {
+		return nil
+	}
+	return errors.Join(err, os.Rename(path, path+".1"))
 }
 
 // Journaled is what the journal says of a session; ok tells whether it says

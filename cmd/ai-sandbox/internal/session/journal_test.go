@@ -1,12 +1,15 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"ai-sandbox/policy"
 )
 
 func TestJournal(t *testing.T) {
@@ -65,5 +68,56 @@ func TestJournal(t *testing.T) {
 		if _, ok, err := m.Journaled(id); !ok || err != nil {
 			t.Errorf("%s: %v, %v", id, ok, err)
 		}
+	}
+}
+
+// Of two that find the journal too large at once, the second leaves the new one alone.
+func TestJournalPutAsideOnce(t *testing.T) {
+	m := &Manager{StateDir: t.TempDir()}
+	path := m.journalPath()
+	add := func(id string) {
+		t.Helper()
+		if err := m.add(Entry{Session: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("aaaaaaaaaaaa")
+	var opened [2]*os.File
+	var infos [2]os.FileInfo
+	for i := range opened {
+		var err error
+		if opened[i], err = os.Open(path); err != nil {
+			t.Fatal(err)
+		}
+		if infos[i], err = opened[i].Stat(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, id := range []string{"bbbbbbbbbbbb", "cccccccccccc"} {
+		if err := errors.Join(putAside(opened[i], infos[i], path), opened[i].Close()); err != nil {
+			t.Fatal(err)
+		}
+		add(id)
+	}
+	for _, id := range []string{"aaaaaaaaaaaa", "bbbbbbbbbbbb", "cccccccccccc"} {
+		if _, ok, err := m.Journaled(id); !ok || err != nil {
+			t.Errorf("%s is lost: %v", id, err)
+		}
+	}
+}
+
+// A session is in the journal before it has a record: whoever sees that it lives knows
+// what it stands on.
+func TestJournalBeforeRecord(t *testing.T) {
+	e := newEnv(t, nil)
+	if err := os.RemoveAll(e.records); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.run(t, policy.NetNone); err == nil || !strings.Contains(err.Error(), "write the record") {
+		t.Fatalf("without a place for records: %v", err)
+	}
+	text, err := os.ReadFile(e.m.journalPath())
+	if err != nil || strings.Count(string(text), "\n") != 1 {
+		t.Errorf("the journal has %q, %v", text, err)
 	}
 }

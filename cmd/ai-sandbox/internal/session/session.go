@@ -387,6 +387,10 @@ func (r *run) prepare() error {
 	if err := r.m.Store.Owner(&rec); err != nil {
 		return err
 	}
+	// Before the record: what a session that lives stands on is known.
+	if err := r.note(); err != nil {
+		return err
+	}
 	if err := r.m.Store.Put(rec); err != nil {
 		return err
 	}
@@ -399,9 +403,6 @@ func (r *run) prepare() error {
 		return err
 	}
 	if err := r.hold(rec); err != nil {
-		return err
-	}
-	if err := r.note(); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(rec.Dirs[0], 0o700); err != nil {
