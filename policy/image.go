@@ -19,6 +19,20 @@ type Setup struct {
 	SHA256 string `json:"sha256"`
 }
 
+// unpinned marks an image on a base without a digest.
+const unpinned = "UNPINNED: the base image has no recorded digest yet; the next build records one"
+
+// On is the policy on the image that there is now: a first build finds the base's digest
+// after the policy was decided.
+func (p Policy) On(i Image) Policy {
+	p.Image = &i
+	p.Unusual = slices.DeleteFunc(slices.Clone(p.Unusual), func(s string) bool { return s == unpinned })
+	if i.BaseDigest == "" {
+		p.Unusual = append([]string{unpinned}, p.Unusual...)
+	}
+	return p
+}
+
 // added shows what is in an image by the user's wish.
 func (b *page) added(i *Image) {
 	var words []string

@@ -463,7 +463,7 @@ func channels(in Input) []Mount {
 func unusual(p Policy, extraCA bool) []string {
 	var out []string
 	if p.Image != nil && p.Image.BaseDigest == "" {
-		out = append(out, "UNPINNED: the base image has no recorded digest yet; the next build records one")
+		out = append(out, unpinned)
 	}
 	if p.KeepRoot {
 		out = append(out, "KEEP-ROOT: the command is uid 0 inside; it has no capability, but owns what the image's root owns, and one mistake of the kernel's is worth more to it")

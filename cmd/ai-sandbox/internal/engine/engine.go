@@ -386,7 +386,7 @@ func (e *engine) runSession(ctx context.Context, r cli.RunRequest, signals <-cha
 		if p := r.Policy.Image; p.GateRef == "" {
 			im.GateRef, im.GateID = "", ""
 		}
-		req.Policy.Image = &im
+		req.Policy = req.Policy.On(im)
 		req.SandboxImage, req.GateImage = plan.Sandbox.ID, plan.Gate.ID
 		be = c
 	}
