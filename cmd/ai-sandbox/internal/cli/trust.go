@@ -5,9 +5,11 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,12 +40,18 @@ var trustVerb = &verb{
 				a.project = filepath.Join(a.cwd, a.project)
 			}
 		}
-		facts, err := a.probe(false, false)
+		revoke := slices.Contains(inv.Own, "revoke")
+		// One that is gone is known by the path that it had.
+		gone := ""
+		if _, err := os.Lstat(a.project); revoke && a.project != "" && errors.Is(err, fs.ErrNotExist) {
+			gone, a.project = filepath.Clean(a.project), ""
+		}
+		facts, err := a.probe(gone != "", false)
 		if err != nil {
 			return err
 		}
-		if slices.Contains(inv.Own, "revoke") {
-			return a.revoke(facts)
+		if revoke {
+			return a.revoke(facts, cmp.Or(gone, facts.Project.Path))
 		}
 		return a.trust(facts, slices.Contains(inv.Own, "yes"))
 	},
@@ -111,8 +119,8 @@ func (a *app) trust(facts host.Facts, yes bool) error {
 	return nil
 }
 
-func (a *app) revoke(facts host.Facts) error {
-	was, err := trust.In(facts.Dirs.State).Forget(facts.Project.Path)
+func (a *app) revoke(facts host.Facts, project string) error {
+	was, err := trust.In(facts.Dirs.State).Forget(project)
 	switch {
 	case err != nil:
 		return err

@@ -566,3 +566,27 @@ func TestTrustFolds(t *testing.T) {
 		}
 	}
 }
+
+// What was trusted in a project can be taken back when the project is gone.
+func TestRevokeWhatIsGone(t *testing.T) {
+	s := newStage(t)
+	s.trustFile("net = none\n")
+	if code := s.do("trust", "--yes"); code != 0 {
+		t.Fatal(s.err.String())
+	}
+	other := t.TempDir()
+	if err := os.Rename(s.project, filepath.Join(other, "moved")); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(other)
+	s.err.Reset()
+	if code := s.do("trust", s.project, "--revoke"); code != 0 || !strings.Contains(s.err.String(), "nothing is trusted here any more") {
+		t.Errorf("exit %d: %s", code, s.err.String())
+	}
+	if list, err := filepath.Glob(filepath.Join(s.env["XDG_STATE_HOME"], "ai-sandbox/trust/*.json")); err != nil || len(list) != 0 {
+		t.Errorf("left: %q, %v", list, err)
+	}
+	if code := s.do("trust", filepath.Join(other, "missing")); code != 1 {
+		t.Errorf("to trust what is not there: exit %d", code)
+	}
+}
