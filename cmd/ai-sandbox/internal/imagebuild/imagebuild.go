@@ -502,7 +502,8 @@ func (r Request) buildImage(ctx context.Context, b Builder, o Options, img *Imag
 	}
 	var at Step
 	npm := image.NPMOutput{Files: img.Files}
-	todo.Labels, todo.Log, todo.Step = img.Labels, io.MultiWriter(out, &npm), func(s Step) {
+	var apt image.AptOutput
+	todo.Labels, todo.Log, todo.Step = img.Labels, io.MultiWriter(out, &npm, &apt), func(s Step) {
 		at = s
 		if o.Step != nil {
 			o.Step(img.Ref, s)
@@ -521,6 +522,8 @@ func (r Request) buildImage(ctx context.Context, b Builder, o Options, img *Imag
 	case err != nil && at.N > 0 && npm.Failure() != "":
 		return "", fmt.Errorf("build %s: step %d of %d, %s: %s, and nothing of it is kept; build again when that is mended (its output is in %s)",
 			img.Ref, at.N, at.Of, at.Text, npm.Failure(), logPath)
+	case err != nil && at.N > 0 && apt.Failure() != "":
+		return "", fmt.Errorf("build %s: step %d of %d, %s: %w: %s (its output is in %s)", img.Ref, at.N, at.Of, at.Text, err, apt.Failure(), logPath)
 	case err != nil && at.N > 0:
 		return "", fmt.Errorf("build %s: step %d of %d, %s: %w (its output is in %s)", img.Ref, at.N, at.Of, at.Text, err, logPath)
 	case err != nil:

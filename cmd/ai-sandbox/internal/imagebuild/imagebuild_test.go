@@ -572,6 +572,20 @@ func TestFailedPackage(t *testing.T) {
 	w.nothingLeft(t)
 }
 
+// And so is what apt says.
+func TestFailedDebianPackage(t *testing.T) {
+	w := newWorld(t)
+	w.builder.onBuild = func(_ context.Context, b Build) error {
+		io.WriteString(b.Log, "Reading package lists...\nE: Unable to locate package nosuch\n")
+		return errors.New("exit status 100")
+	}
+	_, err := w.req.Ensure(t.Context(), w.builder, w.opt)
+	if err == nil || !strings.Contains(err.Error(), "step 1 of 2, a step: exit status 100: apt says: Unable to locate package nosuch (its output is in ") {
+		t.Errorf("error: %v", err)
+	}
+	w.nothingLeft(t)
+}
+
 func (w *world) nothingLeft(t *testing.T) {
 	t.Helper()
 	if len(w.builder.names) != 0 {
