@@ -29,6 +29,10 @@ func (c *Client) ExportImage(ctx context.Context, id string, w io.Writer) error 
 	return nil
 }
 
+// fixArchive is what to do where a file of images is refused: podman judges it as what
+// skopeo calls oci-archive, whatever base is in it.
+const fixArchive = "have policy.json accept files of images (the transport oci-archive in containers-policy.json(5)), or build here"
+
 // LoadImage puts the image of an OCI layout in a tar into podman's store, and is over
 // when podman is through with it: a caller whose context has ended stops it by an error
 // of r, and knows afterwards what is in the store.
@@ -36,7 +40,7 @@ func (c *Client) LoadImage(ctx context.Context, r io.Reader) error {
 	conn, done := c.with(context.WithoutCancel(ctx))
 	defer done()
 	if _, err := images.Load(conn, r); err != nil {
-		return refusal("what is loaded from a file", translate(err))
+		return refusal("what is loaded from a file", fixArchive, translate(err))
 	}
 	return nil
 }

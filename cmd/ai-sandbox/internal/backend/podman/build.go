@@ -55,7 +55,7 @@ func (c *Client) BuildImage(ctx context.Context, b imagebuild.Build) (string, er
 		return "", context.Cause(ctx)
 	}
 	if err != nil {
-		return "", refusal("the base", plainBuildError(err))
+		return "", refusal("the base", "", plainBuildError(err))
 	}
 	// The bindings take any line that begins with 12 hex digits for the id, a
 	// program's output too: only an image with our label is ours.

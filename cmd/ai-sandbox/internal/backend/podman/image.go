@@ -48,7 +48,7 @@ func (c *Client) PullBase(ctx context.Context, ref image.Reference) (digest.Dige
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
 	case err != nil:
-		return "", fmt.Errorf("pull %s: %w", ref, refusal(ref.String(), err))
+		return "", fmt.Errorf("pull %s: %w", ref, refusal(ref.String(), "", err))
 	case len(ids) != 1:
 		return "", fmt.Errorf("pull %s: podman names %d images", ref, len(ids))
 	}
@@ -67,10 +67,11 @@ func (c *Client) PullBase(ctx context.Context, ref image.Reference) (digest.Dige
 // an image (copy/single.go).
 const refusedByPolicy = "Source image rejected: "
 
-// refusal makes an image.RefusedError of such an error of podman's.
-func refusal(what string, err error) error {
+// refusal makes an image.RefusedError of such an error of podman's. The fix is the next
+// thing to do, or "" for the usual one.
+func refusal(what, fix string, err error) error {
 	if _, why, ok := strings.Cut(err.Error(), refusedByPolicy); ok {
-		return &image.RefusedError{Ref: what, Why: errors.New(why)}
+		return &image.RefusedError{Ref: what, Why: errors.New(why), Fix: fix}
 	}
 	return err
 }

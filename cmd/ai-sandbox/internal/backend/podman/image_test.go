@@ -1,6 +1,7 @@
 package podman
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -62,5 +63,22 @@ func TestScriptSpec(t *testing.T) {
 	}
 	if len(s.Mounts) != 1 || len(s.Volumes) != 0 || *s.Privileged || s.UserNS != userNS(1000, 1000) {
 		t.Errorf("%+v", s)
+	}
+}
+
+// What policy.json refuses is told from other errors, with what to do about it.
+func TestRefusal(t *testing.T) {
+	plain := errors.New("no space")
+	if err := refusal("a file", "x", plain); !errors.Is(err, plain) || err.Error() != plain.Error() {
+		t.Errorf("another error: %v", err)
+	}
+	said := errors.New("copying: Source image rejected: Running image oci-archive:/x is rejected by policy.")
+	var refused *image.RefusedError
+	if err := refusal("a file", fixArchive, said); !errors.As(err, &refused) || refused.Hint() != fixArchive ||
+		err.Error() != "policy.json does not accept a file: Running image oci-archive:/x is rejected by policy." {
+		t.Errorf("refused: %v", err)
+	}
+	if err := refusal("the base", "", said); !errors.As(err, &refused) || !strings.Contains(refused.Hint(), "name a base") {
+		t.Errorf("a base: %v", err)
 	}
 }
