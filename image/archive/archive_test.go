@@ -134,6 +134,10 @@ func TestReadRefuses(t *testing.T) {
 			gone := Descriptor{MediaType: typeManifest, Digest: digest.FromString("gone"), Size: 7}
 			p.close(p.json(typeIndex, Index{SchemaVersion: 2, MediaType: typeIndex, Manifests: []Descriptor{gone, p.image("x")}}))
 		}, ""},
+		"an index with its image twice": {func(p *parts) {
+			x := p.image("x")
+			p.close(p.json(typeIndex, Index{SchemaVersion: 2, MediaType: typeIndex, Manifests: []Descriptor{x, x}}))
+		}, ""},
 		"an index with none of them": {func(p *parts) {
 			gone := Descriptor{MediaType: typeManifest, Digest: digest.FromString("gone"), Size: 7}
 			p.close(p.json(typeIndex, Index{SchemaVersion: 2, MediaType: typeIndex, Manifests: []Descriptor{gone}}))

@@ -181,7 +181,8 @@ func (r *Reader) only(index []byte) (Descriptor, error) {
 	}
 	var found []Descriptor
 	for _, d := range list.Manifests {
-		if _, ok := r.blobs[d.Digest]; ok {
+		listed := slices.ContainsFunc(found, func(f Descriptor) bool { return f.Digest == d.Digest }) // for two platforms
+		if _, ok := r.blobs[d.Digest]; ok && !listed {
 			found = append(found, d)
 		}
 	}
