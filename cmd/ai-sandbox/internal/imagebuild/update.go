@@ -207,10 +207,11 @@ func (r Request) Check(ctx context.Context, b Builder, o Options) (Outcome, erro
 			continue
 		}
 		if img.kind == image.KindSandbox {
-			for _, name := range r.harnesses() {
-				if next, err = r.newestVersion(ctx, b, img.ID, name, next); err != nil {
-					return out, err
-				}
+			if err := r.newestLocks(ctx, b, img.ID, &next, &out); err != nil {
+				return out, err
+			}
+			if r.Setup != nil {
+				out.note("what the setup script gets was not looked at, but for Debian packages: an update runs it again")
 			}
 		}
 		text, err := b.RunScript(ctx, img.ID, image.UpgradesScript)

@@ -244,6 +244,9 @@ func TestUpdateHarness(t *testing.T) {
 		t.Errorf("an older harness: %+v", out)
 	}
 	w.harnessAt(t, "pi", "1.8.0", "99.0.0")
+	if out := w.check(t); len(out.Changes) != 0 || !strings.Contains(strings.Join(out.Notes, "\n"), "needs node 99.0.0") {
+		t.Errorf("a check of a harness for another Node: %+v", out)
+	}
 	if out := w.update(t); len(out.Changes) != 0 || len(out.Notes) == 0 || !strings.Contains(strings.Join(out.Notes, "\n"), "needs node 99.0.0") {
 		t.Errorf("a harness for another Node: %+v", out)
 	}
@@ -300,6 +303,23 @@ func TestUpdateHarnessSet(t *testing.T) {
 	delete(w.builder.scripts, image.NewestScript("codex"))
 	if out := w.check(t); len(out.Changes) != 1 || out.Changes[0].Kind != "image" {
 		t.Errorf("a check of pi alone says %+v", out.Changes)
+	}
+}
+
+// A check says that it does not look at all that a script gets.
+func TestCheckOfASetup(t *testing.T) {
+	w := newUpdateWorld(t)
+	said := func() bool {
+		t.Helper()
+		w.ensure(t)
+		return strings.Contains(strings.Join(w.check(t).Notes, "\n"), "setup script")
+	}
+	if said() {
+		t.Error("it is said where there is no script")
+	}
+	w.req.Setup = []byte("echo made\n")
+	if !said() {
+		t.Error("it is not said")
 	}
 }
 
