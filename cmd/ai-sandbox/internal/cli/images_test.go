@@ -15,6 +15,7 @@ import (
 	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
 	"ai-sandbox/cmd/ai-sandbox/internal/session"
 	"ai-sandbox/image"
+	"ai-sandbox/tests/schema"
 )
 
 func TestUpdated(t *testing.T) {
@@ -113,6 +114,29 @@ func TestWriteInspection(t *testing.T) {
 		"  digest     sha256:3\n  today      the same\n", "  digest     UNPINNED\n  today      sha256:4\n"} {
 		if !strings.Contains(b.String(), part) {
 			t.Errorf("no %q in\n%s", part, b.String())
+		}
+	}
+}
+
+// All that inspect writes as JSON is documented.
+func TestInspectionIsDocumented(t *testing.T) {
+	now := time.Unix(1e9, 0).UTC()
+	for _, i := range []Inspection{
+		{Version: 1, Images: []InspectedImage{}},
+		{Version: 1, Session: &session.Entry{Session: "0123456789ab", Started: now, Runtime: "podman", Net: "gated", Engine: "squid", GateName: "team",
+			EngineVersion: "6.13", SandboxImage: "s", GateImage: "g"}, EnforcedBy: "squid", Images: []InspectedImage{
+			{Problem: "it is gone"},
+			{Kind: "gate", Ref: "x", ID: "y", Problem: "z", Created: now, Size: 1, Labels: map[string]string{"aisb.kind": "gate"},
+				Base:     &InspectedBase{Ref: "r", Digest: image.Unpinned, Pinned: now, Today: "t", Moved: true, Problem: "p"},
+				Packages: []image.Package{{Kind: "deb", Name: "squid", Version: "6", Arch: "amd64"}, {Kind: "npm", Name: "x", Version: "1"}}},
+		}},
+	} {
+		var b bytes.Buffer
+		if err := writeJSON(&b, i); err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Documented("../../../../docs/images.md", "inspect", b.Bytes()); err != nil {
+			t.Error(err)
 		}
 	}
 }
