@@ -31,17 +31,21 @@ func (e *engine) images(ctx context.Context, r cli.ImagesRequest) ([]cli.ListedI
 }
 
 // errImagesChange: what uses an image can't be told just now.
-var errImagesChange = errors.New("no image is removed while another ai-sandbox brings images up to date, as those that it has just built look unused: try again when it is through")
+var errImagesChange = errors.New("no image is removed while another ai-sandbox brings those of a configuration up to date, as what it has just built looks unused: try again when it is through")
 
 // cleanImages removes the images that nothing uses, or only tells which.
 func (e *engine) cleanImages(ctx context.Context, r cli.ImagesRequest, dry bool, tell func(cli.Cleaned)) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	one, err := request(r.Image)
-	if err != nil {
-		return err
+	var all []imagebuild.Request
+	for _, one := range append([]cli.ImageRequest{r.Image}, r.Configured...) {
+		req, err := request(one)
+		if err != nil {
+			return err
+		}
+		all = append(all, req)
 	}
-	release, ok, err := one.HoldBases()
+	release, ok, err := imagebuild.HoldBases(all)
 	switch {
 	case err != nil:
 		return err

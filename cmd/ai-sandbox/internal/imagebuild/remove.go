@@ -3,6 +3,7 @@
 package imagebuild
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,31 +86,33 @@ func (r Request) Uses(found []Found) ([]string, error) {
 	return ids, nil
 }
 
-// HoldBases keeps builds that move a pin, updates and loads from beginning until release
-// is called. ok is false where one runs: what it has built so far looks as if nothing used
-// it, until the pin is recorded.
-func (r Request) HoldBases() (release func(), ok bool, err error) {
-	dir := filepath.Join(r.CacheDir, "base")
-	list, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, false, fmt.Errorf("look for builds that run: %w", err)
-	}
-	var held []func()
+// HoldBases keeps builds of the requests that move a pin, updates and loads from beginning
+// until release is called. ok is false where one runs: what it has built so far looks as
+// if nothing used it, until the pin is recorded.
+func HoldBases(list []Request) (release func(), ok bool, err error) {
+	held := map[string]func(){}
 	release = func() {
 		for _, unlock := range held {
 			unlock()
 		}
 	}
-	for _, f := range list {
-		if filepath.Ext(f.Name()) != ".lock" {
+	for _, r := range list {
+		ref, err := image.ParseReference(cmp.Or(r.Base, image.DefaultBase))
+		if err != nil {
+			release()
+			return nil, false, err
+		}
+		path := r.baseFile(ref, ".lock")
+		// Where there is none yet, whatever begins now is not looked at.
+		if _, err := os.Lstat(path); held[path] != nil || errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		unlock, free, err := tryLock(filepath.Join(dir, f.Name()))
+		unlock, free, err := tryLock(path)
 		if err != nil || !free {
 			release()
 			return nil, false, err
 		}
-		held = append(held, unlock)
+		held[path] = unlock
 	}
 	return release, true, nil
 }

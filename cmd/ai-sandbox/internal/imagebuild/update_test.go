@@ -457,7 +457,8 @@ func TestRemove(t *testing.T) {
 // looks for what is unused, no update begins.
 func TestHoldBases(t *testing.T) {
 	w := newUpdateWorld(t)
-	release, ok, err := w.req.HoldBases() // with nothing there yet
+	list := func() []Request { return []Request{w.req, w.req} }
+	release, ok, err := HoldBases(list()) // with nothing there yet
 	if err != nil || !ok {
 		t.Fatalf("before the first build: %t, %v", ok, err)
 	}
@@ -466,13 +467,20 @@ func TestHoldBases(t *testing.T) {
 	looked := false
 	w.builder.onBuild = func(context.Context, Build) error {
 		looked = true
-		if _, ok, err := w.req.HoldBases(); ok || err != nil {
+		if _, ok, err := HoldBases(list()); ok || err != nil {
 			t.Errorf("during an update: %t, %v", ok, err)
+		}
+		other := w.req
+		other.Base = "registry.example/debian:x"
+		if release, ok, err := HoldBases([]Request{other}); !ok || err != nil {
+			t.Errorf("on another base: %t, %v", ok, err)
+		} else {
+			release()
 		}
 		return nil
 	}
 	w.update(t)
-	release, ok, err = w.req.HoldBases()
+	release, ok, err = HoldBases(list())
 	if err != nil || !ok || !looked {
 		t.Fatalf("after it: %t, %v", ok, err)
 	}
