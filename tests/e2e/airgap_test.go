@@ -45,6 +45,7 @@ func (h *ownHome) left() []string {
 func TestAirGap(t *testing.T) {
 	t.Parallel()
 	p := newPinBox(t)
+	p.one = p.wrap() // as bases for several architectures are; TestAirGapSession has a bare image
 	built := p.OK("build").Out
 	file := filepath.Join(p.Dir, "images.tar")
 	r := p.OK("image", "save", "images.tar")
@@ -192,6 +193,9 @@ func TestAirGapSession(t *testing.T) {
 	// Where a signature is demanded, the refusal says that a file has none, and what to do.
 	h.write("policy.json", `{"default":[{"type":"insecureAcceptAnything"}],"transports":{"docker":{"127.0.0.1:5000":[{"type":"reject"}]}}}`)
 	has(t, b.Run("image", "load", filepath.Join(from.Dir, "images.tar")), 1, "policy.json does not accept "+words[4], "an archive carries none", "let policy.json accept this base on this machine")
+	// Nor is it where no image from a file is accepted, which podman says.
+	h.write("policy.json", `{"default":[{"type":"insecureAcceptAnything"}],"transports":{"oci-archive":{"":[{"type":"reject"}]}}}`)
+	has(t, b.Run("image", "load", filepath.Join(from.Dir, "images.tar")), 1, "policy.json does not accept what is loaded from a file", "have policy.json accept files of images")
 	h.write("policy.json", "")
 
 	loaded := b.OK("image", "load", filepath.Join(from.Dir, "images.tar"))

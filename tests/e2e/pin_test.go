@@ -107,6 +107,22 @@ func (p *pinBox) push(variant string) string {
 	return strings.TrimSpace(string(d))
 }
 
+// wrap has the base's tag lead to an index with the image in it, and returns the index's
+// digest.
+func (p *pinBox) wrap() string {
+	p.T.Helper()
+	list, digestFile := "localhost/list-"+p.Token, filepath.Join(p.T.TempDir(), "digest")
+	drive.Output(p.T, "podman", "manifest", "create", list)
+	drive.Output(p.T, "podman", "manifest", "add", "--tls-verify=false", list, "docker://"+p.ref)
+	drive.Output(p.T, "podman", "manifest", "push", "--all", "--tls-verify=false", "--digestfile", digestFile, list, "docker://"+p.ref)
+	drive.Output(p.T, "podman", "manifest", "rm", list)
+	d, err := os.ReadFile(digestFile)
+	if err != nil {
+		p.T.Fatal(err)
+	}
+	return strings.TrimSpace(string(d))
+}
+
 // with is run with further variables.
 func (p *pinBox) with(env []string, args ...string) drive.Result {
 	p.T.Helper()
@@ -302,17 +318,7 @@ func TestUnpinned(t *testing.T) {
 func TestPullFallback(t *testing.T) {
 	t.Parallel()
 	p := newPinBox(t)
-	list := "localhost/list-" + p.Token
-	drive.Output(t, "podman", "manifest", "create", list)
-	drive.Output(t, "podman", "manifest", "add", "--tls-verify=false", list, "docker://"+p.ref)
-	digestFile := filepath.Join(t.TempDir(), "digest")
-	drive.Output(t, "podman", "manifest", "push", "--all", "--tls-verify=false", "--digestfile", digestFile, list, "docker://"+p.ref)
-	drive.Output(t, "podman", "manifest", "rm", list)
-	b, err := os.ReadFile(digestFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	index := strings.TrimSpace(string(b))
+	index := p.wrap()
 	// The control: without it, nothing is known.
 	r := p.with(append(p.offline(), "AISB_NODE_MIRROR=http://127.0.0.1:1"), "build")
 	has(t, r, 1, "UNPINNED")
