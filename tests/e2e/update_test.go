@@ -17,6 +17,7 @@ import (
 	"ai-sandbox/tests/e2e/drive"
 
 	"ai-sandbox/tests/e2e/internet"
+	"ai-sandbox/tests/schema"
 )
 
 // debScript makes a package aisb-probe of a version at /probe.deb.
@@ -119,6 +120,29 @@ func TestUpdate(t *testing.T) {
 	if c := changes(r); r.Code != 1 || !slices.Equal(c, want) {
 		t.Errorf("a check: %s", r)
 	}
+	// What the mirror has is not what its list names: nothing is taken over.
+	deb := filepath.Join(repo.dir, "probe.deb")
+	right, err := os.ReadFile(deb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := slices.Clone(right)
+	wrong[len(wrong)/2] ^= 1
+	for why, spoil := range map[string]func() error{
+		"Hash Sum mismatch": func() error { return os.WriteFile(deb, wrong, 0o644) },
+		" 404 ":             func() error { return os.Remove(deb) },
+	} {
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		has(t, p.Run("update"), 1, "Debian packages: ", "apt says: Failed to fetch "+repo.url+"/./probe.deb ", why)
+		if again := p.OK("build").Out; again != first {
+			t.Errorf("%s changes the images: %s", why, again)
+		}
+	}
+	if err := os.WriteFile(deb, right, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	if again := p.OK("build").Out; again != first {
 		t.Errorf("a build brings another image: %s", again)
 	}
@@ -136,6 +160,11 @@ func TestUpdate(t *testing.T) {
 		t.Errorf("the bill of materials has another package: %s", drive.Tail(bill))
 	}
 	updated := tagOf(t, p.Box)
+	gate := regexp.MustCompile(`localhost/ai-sandbox-gate:[0-9a-f]{12}`).FindString(p.OK("build").Out)
+	bill := drive.Output(t, "podman", "run", "--rm", "--network=none", "--entrypoint=/bin/cat", gate, "/etc/aisb/sbom.cdx.json")
+	if !strings.Contains(bill, `"purl": "pkg:deb/debian/aisb-probe@2.0?arch=all"`) || !strings.Contains(bill, `"purl": "pkg:deb/debian/squid-openssl@`) {
+		t.Errorf("the gate's bill of materials: %s", drive.Tail(bill))
+	}
 	if updated == tag {
 		t.Error("the images of before were replaced")
 	}
@@ -160,6 +189,11 @@ func TestUpdate(t *testing.T) {
 		t.Fatal("the gate's image has no squid")
 	}
 	has(t, p.Run("inspect", "--offline", session[1]), 0, "enforced by  "+squid[1]+"\n", "package      deb aisb-probe 1.0\n", "aisb.recipe=")
+	for _, of := range []string{session[1], tag, strings.TrimSuffix(p.ref, ":x") + "@" + base} {
+		if err := schema.Documented("../../docs/images.md", "inspect", []byte(p.OK("inspect", "--offline", "--json", of).Out)); err != nil {
+			t.Errorf("inspect %s: %v", of, err)
+		}
+	}
 	for _, line := range strings.Fields(first) {
 		if !strings.Contains(line, "/") {
 			drive.Output(t, "podman", "rmi", "-f", line)
