@@ -263,7 +263,7 @@ func TestGateReload(t *testing.T) {
 		seen[e.Session]++
 	}
 	if len(seen) != sessions+1 || seen[ids[0]] != 1 {
-		t.Errorf("the gate's log: %v", seen)
+		t.Errorf("the gate's log of %q: %v: %s", ids, seen, b.OK("gate", "logs", name, "--json").Out)
 	}
 	if r := b.OK("gate", "logs", name, "--session", ids[0]); strings.Count(r.Out, ids[0]) != strings.Count(r.Out, "\n") || strings.Count(r.Out, "\n") < 3 {
 		t.Errorf("of one session: %s", r)

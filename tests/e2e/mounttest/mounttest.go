@@ -258,12 +258,15 @@ func Refused(t *testing.T, s Stage) {
 	sock := filepath.Join(dir, "agent", "sock")
 	b.must(os.Mkdir(filepath.Dir(sock), 0o700))
 	listen(t, sock)
-	b.must(os.Mkdir(filepath.Join(dir, "svc"), 0o700))
-	listen(t, filepath.Join(dir, "svc", "docker.sock"))
+	// Not beside the projects: another test mounts all of those.
+	svc, err := os.MkdirTemp(filepath.Dir(filepath.Dir(b.Dir)), "svc-")
+	b.must(err)
+	t.Cleanup(func() { _ = os.RemoveAll(svc) })
+	listen(t, filepath.Join(svc, "docker.sock"))
 	for _, c := range [][2]string{
 		{"/", "is the whole machine"}, {s.Home, "is your home"}, {"~", "is your home"}, {"~/", "is your home"},
 		{filepath.Dir(s.Home), "holds your home"}, {"/etc", "directory of the system"}, {"/proc", "directory of the system"},
-		{sock, "is a unix socket"}, {filepath.Join(dir, "svc"), "would show a socket of a container service"},
+		{sock, "is a unix socket"}, {svc, "would show a socket of a container service"},
 		{filepath.Join(dir, "nothing"), "does not exist"}, {"", "has no source|has an empty value"}, {"/dev/null", "neither a directory nor a file"},
 		{keys + "::ro", "is not absolute"}, {keys + ":x", "is not absolute"}, {keys + ":/a:b", "third part"}, {keys + ":/a:rw:ro", "third part"},
 		{keys + ":/mnt/../usr", "not clean"}, {keys + ":/usr/lib", "would hide /usr"}, {keys + ":/home/sandbox", "would hide /home/sandbox"},
@@ -274,7 +277,7 @@ func Refused(t *testing.T, s Stage) {
 	b.refused("something else is mounted already", "--mount", keys+":/mnt/x", "--mount", b.tmp()+":/mnt/x")
 	// The positive control.
 	b.same("control", b.sh("cat "+dir+"/keys/id", "--mount", dir+"/keys"), "key")
-	r := b.Run(filepath.Join(dir, "svc"), "--net", "none", "--", "echo", "RAN")
+	r := b.Run(svc, "--net", "none", "--", "echo", "RAN")
 	if r.Code != 125 || !strings.Contains(r.Err, "would show a socket of a container service") {
 		t.Errorf("a project with a container service's socket: %d %s", r.Code, r.Err)
 	}

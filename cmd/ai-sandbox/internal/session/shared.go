@@ -92,7 +92,9 @@ func (r *run) tryJoin(ctx context.Context, cfg gate.Config, u *undo, fixed func(
 	for _, d := range []string{conf, log} {
 		u.push("remove the session's files of the gate", func(context.Context) error { return os.RemoveAll(d) })
 	}
-	if err := os.Mkdir(log, 0o700); err != nil {
+	if err := os.Mkdir(log, 0o700); errors.Is(err, fs.ErrNotExist) { // taken away meanwhile
+		return nil, fmt.Errorf("%w: start it anew with %s", errNotUp, beginOf(g))
+	} else if err != nil {
 		return nil, fmt.Errorf("make the session's log of the gate: %w", err)
 	}
 	if err := writeConfig(conf, cfg); err != nil {
