@@ -27,23 +27,11 @@ var gateVerb = &verb{
 			examples: []string{"ai-sandbox gate up work --allow .example.com --ttl 8h"},
 			exit:     usualExit,
 			action: func(a *app, inv Invocation, flagLayer []config.Item) error {
-				ttl, err := inv.ttl(defaultTTL)
+				s, g, err := a.newGate(inv, flagLayer, defaultTTL)
 				if err != nil {
 					return err
 				}
-				s, err := a.prepare(flagLayer, forVerb)
-				if err != nil {
-					return err
-				}
-				allow, private, err := s.lists()
-				if err != nil {
-					return err
-				}
-				g := gateRequest(inv, allow, private, flagLayer)
-				if g.Net.Upstream, s.UpstreamAuth, err = a.upstream(s.settings, s.Facts.Home); err != nil {
-					return placed(s.settings, err)
-				}
-				if g.TTL = ttl; len(g.Net.Allow)+len(g.Net.AllowPrivate) == 0 {
+				if len(g.Net.Allow)+len(g.Net.AllowPrivate) == 0 {
 					a.notef("the allowlist is empty, so the gate refuses every host; --allow HOST lets one through")
 				}
 				return a.engine.GateUp(a.ctx, BuildRequest{Machine: s.Machine, Image: s.image}, g)
@@ -125,6 +113,27 @@ func gateRequest(inv Invocation, allow, private []policy.Entry, flagLayer []conf
 	return g
 }
 
+// newGate is what the settings and flags ask of a gate that is to be made; without a
+// flag for it, its TTL is the one given.
+func (a *app) newGate(inv Invocation, flagLayer []config.Item, ttl time.Duration) (s setup, g GateRequest, err error) {
+	if ttl, err = inv.ttl(ttl); err != nil {
+		return s, g, err
+	}
+	if s, err = a.prepare(flagLayer, forVerb); err != nil {
+		return s, g, err
+	}
+	allow, private, err := s.lists()
+	if err != nil {
+		return s, g, err
+	}
+	g = gateRequest(inv, allow, private, flagLayer)
+	g.TTL = ttl
+	if g.Net.Upstream, s.UpstreamAuth, err = a.upstream(s.settings, s.Facts.Home); err != nil {
+		return s, g, placed(s.settings, err)
+	}
+	return s, g, nil
+}
+
 // gateKeys are the settings that make a gate's lists.
 var gateKeys = []string{"allow", "allow_private"}
 
@@ -145,23 +154,10 @@ var gateUnitVerb = &verb{
 			}
 			return a.engine.GateUnitRemove(a.ctx, m, inv.Args[0])
 		}
-		ttl, err := inv.ttl(0)
+		s, g, err := a.newGate(inv, flagLayer, 0)
 		if err != nil {
 			return err
 		}
-		s, err := a.prepare(flagLayer, forVerb)
-		if err != nil {
-			return err
-		}
-		allow, private, err := s.lists()
-		if err != nil {
-			return err
-		}
-		g := gateRequest(inv, allow, private, flagLayer)
-		if g.Net.Upstream, s.UpstreamAuth, err = a.upstream(s.settings, s.Facts.Home); err != nil {
-			return placed(s.settings, err)
-		}
-		g.TTL = ttl
 		units := filepath.Join(filepath.Dir(s.Facts.Dirs.Config), "containers", "systemd") // podman-systemd.unit(5)
 		return a.engine.GateUnit(a.ctx, BuildRequest{Machine: s.Machine, Image: s.image}, g, units)
 	},
