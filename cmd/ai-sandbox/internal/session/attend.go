@@ -133,6 +133,9 @@ func (r *run) settleGate(ctx context.Context, settled chan<- struct{}) {
 	close(settled)
 	// Dead before podman comes to remove it.
 	r.gate.drop()
+	if r.req.Policy.Net.GateName != "" {
+		return // its log goes with it, and is not read to the end yet
+	}
 	_ = r.endGate() // the undoing asks again, and gets the same answer
 }
 
