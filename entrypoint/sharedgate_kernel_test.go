@@ -90,11 +90,14 @@ func TestGateSessions(t *testing.T) {
 	if of("bb") != 2 || len(squidsOf("front")) == 0 {
 		t.Error("others ended with it")
 	}
-	// Its place is free again.
-	again := join(b, "aa", 4000)
-	if f := said(b, again); !f.Started {
-		t.Errorf("%+v", f)
-	}
+	// Its place is free again, as soon as its squids have been seen to be gone.
+	eventually(t, "a place for the session that left", func() bool {
+		f := said(b, join(b, "aa", 4000))
+		if f.Refused != nil && !strings.Contains(f.Refused.Reason, "has a port of this gate already") {
+			t.Fatalf("%+v", f)
+		}
+		return f.Started
+	})
 	pid := 0
 	_, err = fmt.Sscan(alive(gateConfs + "/s/bb/peek.conf")[0], &pid)
 	b.must(err)

@@ -63,7 +63,7 @@ func (e *engine) imageSave(ctx context.Context, r cli.BuildRequest, path string)
 		}
 		p, err := req.Ensure(ctx, c, o)
 		if err == nil {
-			err = req.Save(ctx, c, o, p, f, func(ctx context.Context, ref image.Reference, w *archive.Writer) (archive.Descriptor, error) {
+			err = req.Save(ctx, c, o, &p, f, func(ctx context.Context, ref image.Reference, w *archive.Writer) (archive.Descriptor, error) {
 				return registry.Copy(ctx, ref, registryOptions(r.Environ), w)
 			})
 		}

@@ -53,15 +53,29 @@ type archived struct {
 }
 
 // Save writes the images of a plan into an archive, and the base of its pin as fetch
-// copies it from its registry.
-func (r Request) Save(ctx context.Context, b Archiver, o Options, p Plan, to io.Writer,
+// copies it from its registry. Where another process has built them anew since the plan
+// was made it is these that are saved, and of which p tells then.
+func (r Request) Save(ctx context.Context, b Archiver, o Options, p *Plan, to io.Writer,
 	fetch func(context.Context, image.Reference, *archive.Writer) (archive.Descriptor, error)) error {
 	if p.BaseDigest == "" {
 		return fmt.Errorf("the base %s is %s, so there is no image of it to save: build where its registry answers (ai-sandbox build)", p.BaseRef, image.Unpinned)
 	}
-	rec, err := r.archived(p)
+	rec, err := r.archived(*p)
 	if err != nil {
 		return err
+	}
+	unlock, err := r.lockImages(ctx, o, p)
+	if err != nil {
+		return fmt.Errorf("save images: %w", err)
+	}
+	defer unlock() // until then no build removes what it replaces
+	for _, img := range []*Image{&p.Gate, &p.Sandbox} {
+		if img.ID, err = r.recordedImage(img.Built); err == nil && img.ID == "" {
+			err = fmt.Errorf("%s has gone meanwhile: try again", img.Ref)
+		}
+		if err != nil {
+			return fmt.Errorf("save images: %w", err)
+		}
 	}
 	w, err := archive.NewWriter(to)
 	if err != nil {
@@ -92,6 +106,34 @@ func (r Request) Save(ctx context.Context, b Archiver, o Options, p Plan, to io.
 		return err
 	}
 	return w.Close(append(content, records))
+}
+
+// lockImages keeps other processes from building a plan's images, after the files named
+// first have been locked.
+func (r Request) lockImages(ctx context.Context, o Options, p *Plan, before ...string) (unlock func(), err error) {
+	paths := slices.Clip(before)
+	for _, img := range []Image{p.Gate, p.Sandbox} {
+		paths = append(paths, filepath.Join(r.buildDir(), string(img.Kind)+"-"+img.Tag+".lock"))
+	}
+	var held []func()
+	unlock = func() {
+		for _, f := range slices.Backward(held) {
+			f()
+		}
+	}
+	for _, path := range paths {
+		err := os.MkdirAll(filepath.Dir(path), 0o700)
+		var free func()
+		if err == nil {
+			free, err = lock(ctx, path, func() { o.Say("waiting for another ai-sandbox that builds images") })
+		}
+		if err != nil {
+			unlock()
+			return nil, err
+		}
+		held = append(held, free)
+	}
+	return unlock, nil
 }
 
 // exportTo copies an image of the store into an archive.
@@ -325,21 +367,16 @@ func (r Request) Load(ctx context.Context, b Archiver, o Options, from io.Reader
 	if err != nil {
 		return Plan{}, fmt.Errorf("the archive can't be loaded: %w", err)
 	}
-	locks := []string{filepath.Join(r.buildDir(), LoadName+".lock"), r.baseFile(l.plan.BaseRef, ".lock")}
-	for _, img := range []Image{l.plan.Gate, l.plan.Sandbox} {
-		locks = append(locks, filepath.Join(r.buildDir(), string(img.Kind)+"-"+img.Tag+".lock"))
+	unlock, err := r.lockImages(ctx, o, &l.plan, filepath.Join(r.buildDir(), LoadName+".lock"), r.baseFile(l.plan.BaseRef, ".lock"))
+	if err != nil {
+		return Plan{}, fmt.Errorf("load images: %w", err)
 	}
-	locks = append(locks, r.nodeLock())
-	for _, path := range locks {
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			return Plan{}, fmt.Errorf("load images: %w", err)
-		}
-		unlock, err := lock(ctx, path, func() { o.Say("waiting for another ai-sandbox that builds images") })
-		if err != nil {
-			return Plan{}, fmt.Errorf("load images: %w", err)
-		}
-		defer unlock()
+	defer unlock()
+	unlockNode, err := r.lockNode(ctx, o)
+	if err != nil {
+		return Plan{}, fmt.Errorf("load images: %w", err)
 	}
+	defer unlockNode()
 	if err := r.removeLoad(ctx, b); err != nil { // of one that was killed
 		return Plan{}, err
 	}

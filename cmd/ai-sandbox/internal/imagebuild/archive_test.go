@@ -153,7 +153,7 @@ func saved(t *testing.T, change func(*world)) (*world, *store, []byte) {
 		img.ID = id
 	}
 	var out bytes.Buffer
-	if err := w.req.Save(t.Context(), s, w.opt, p, &out, fetch); err != nil {
+	if err := w.req.Save(t.Context(), s, w.opt, &p, &out, fetch); err != nil {
 		t.Fatal(err)
 	}
 	return w, s, out.Bytes()
@@ -614,7 +614,7 @@ func TestSaveUnpinned(t *testing.T) {
 	w.leadsTo("")
 	p := w.ensure(t)
 	s := &store{fakeBuilder: w.builder, layouts: map[string][]byte{}}
-	if err := w.req.Save(t.Context(), s, w.opt, p, io.Discard, nil); err == nil || !strings.Contains(err.Error(), "UNPINNED") {
+	if err := w.req.Save(t.Context(), s, w.opt, &p, io.Discard, nil); err == nil || !strings.Contains(err.Error(), "UNPINNED") {
 		t.Errorf("%v", err)
 	}
 }
@@ -653,7 +653,7 @@ func TestSaveAfterUpdate(t *testing.T) {
 			if err := update(w, l); err != nil {
 				t.Fatal(err)
 			}
-			err = w.req.Save(t.Context(), s, w.opt, p, io.Discard, func(context.Context, image.Reference, *archive.Writer) (archive.Descriptor, error) {
+			err = w.req.Save(t.Context(), s, w.opt, &p, io.Discard, func(context.Context, image.Reference, *archive.Writer) (archive.Descriptor, error) {
 				return archive.Descriptor{}, errors.New("the base was fetched")
 			})
 			if err == nil || !strings.Contains(err.Error(), "have changed meanwhile") {
@@ -768,4 +768,42 @@ func TestArchiveKeyring(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	w.same(t, s, before, 0)
+}
+
+// What another process has built of the same recipe since the plan was made is what is
+// saved, and no process builds, and so removes what it replaces, while it is copied.
+func TestSaveWhileBuilding(t *testing.T) {
+	w, s, _ := saved(t, nil)
+	fetch, _ := baseOf(t, "the base")
+	p, err := w.req.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := p.Gate.ID
+	p.Gate.ID = strings.Repeat("ab", 32) // that of before, which is gone
+	held := 0
+	err = w.req.Save(t.Context(), s, w.opt, &p, io.Discard, func(ctx context.Context, ref image.Reference, to *archive.Writer) (archive.Descriptor, error) {
+		for _, img := range []Image{p.Gate, p.Sandbox} {
+			unlock, ok, err := tryLock(filepath.Join(w.req.buildDir(), string(img.Kind)+"-"+img.Tag+".lock"))
+			switch {
+			case err != nil:
+				t.Error(err)
+			case ok:
+				unlock()
+			default:
+				held++
+			}
+		}
+		return fetch(ctx, ref, to)
+	})
+	if err != nil || p.Gate.ID != want || held != 2 {
+		t.Errorf("%v, the gate is %s, %d locks held", err, p.Gate.ID, held)
+	}
+	// With none of them any more it says so.
+	if err := os.Remove(w.req.imagePath(p.Sandbox.Kind, p.Sandbox.Tag, ".json")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.req.Save(t.Context(), s, w.opt, &p, io.Discard, fetch); err == nil || !strings.Contains(err.Error(), "gone meanwhile: try again") {
+		t.Errorf("%v", err)
+	}
 }
