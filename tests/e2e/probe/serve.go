@@ -20,13 +20,15 @@ func serve(token string, addrs []string) {
 		status, _ := os.ReadFile("/proc/self/status") // the test misses it
 		fmt.Fprintf(rw, "%s\n%s", token, status)
 	})
-	// In two parts, with a second between them.
+	// In two parts, of which the second waits until the first has been said to be there.
+	seen := make(chan struct{})
 	mux.HandleFunc("/stream", func(rw http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(rw, "first", token)
 		_ = http.NewResponseController(rw).Flush() // likewise
-		time.Sleep(time.Second)
+		<-seen
 		fmt.Fprintln(rw, "second", token)
 	})
+	mux.HandleFunc("/seen", func(http.ResponseWriter, *http.Request) { seen <- struct{}{} })
 	// As a websocket begins; then it says everything back, and "bye" at the end.
 	mux.HandleFunc("/upgrade", func(rw http.ResponseWriter, _ *http.Request) {
 		c, buf, err := http.NewResponseController(rw).Hijack()
