@@ -105,6 +105,10 @@ fuzz-short:
 fuzz: ## each fuzz test for a while: make fuzz FUZZTIME=1m
 	tests/fuzz $(or $(FUZZTIME),20s)
 
+.PHONY: lock
+lock: ## write an agent's lock file anew, with npm: make lock AGENT=name
+	$(GO) run ./cmd/ai-sandbox/internal/harness/lock cmd/ai-sandbox/internal/harness '$(AGENT)'
+
 .PHONY: clean
 clean: ## remove what make has written
 	rm -rf bin

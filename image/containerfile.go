@@ -62,9 +62,7 @@ func (r Recipe) containerfile() (string, error) {
 	if r.Kind == KindSandbox {
 		line("")
 		r.nodeLayer(line)
-		if err := r.harnessLayers(line); err != nil {
-			return "", err
-		}
+		r.harnessLayers(line)
 		r.toolchainLayers(line)
 		line("")
 		line("COPY hosts resolv.conf /etc/")

@@ -1,169 +1,115 @@
-// The harnesses that can be put into the sandbox's image, and the set of them that
-// is in one.
+// The set of harnesses in the sandbox's image. Which ones there are, it is told.
 
 package image
 
 import (
-	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"regexp"
 	"slices"
-	"strings"
+	"sync"
 )
 
-// The lock file of a harness holds the integrity hash of each package and no
-// download address, so that any registry serves. To make one anew:
-//
-//	npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts
-//
-// and take the "funding" members out, which hold addresses too, and the harness's unwanted.
-var (
-	//go:embed pi/package.json
-	piPackage []byte
-	//go:embed pi/package-lock.json
-	piLock []byte
-	//go:embed claude/package.json
-	claudePackage []byte
-	//go:embed claude/package-lock.json
-	claudeLock []byte
-	//go:embed codex/package.json
-	codexPackage []byte
-	//go:embed codex/package-lock.json
-	codexLock []byte
-	//go:embed gemini/package.json
-	geminiPackage []byte
-	//go:embed gemini/package-lock.json
-	geminiLock []byte
-	//go:embed opencode/package.json
-	opencodePackage []byte
-	//go:embed opencode/package-lock.json
-	opencodeLock []byte
-)
-
-// A harnessPackage is an agent program as npm has it.
-type harnessPackage struct {
-	// name is also the program's.
-	name, module, version string
-	// pkg and lock are its package.json and package-lock.json.
-	pkg, lock *[]byte
-	// scripts are the packages whose install scripts are run; no other's are.
-	scripts []string
-	// programs are the package that the program is in, by GOARCH, where that is one for
-	// each platform and no script has to put it in its place; unwanted are what comes
+// A Harness is an agent program as npm has it. What it is of is no matter of this
+// package: the adapters say that.
+type Harness struct {
+	// Name is also the program's. Module is the npm package that it is in, at Version.
+	Name, Module, Version string
+	// Lock is a package-lock.json of that, with the integrity hash of each package and no
+	// download address, so that any registry serves (see ParseLock).
+	Lock []byte
+	// Scripts are the packages whose install scripts are run; no other's are.
+	Scripts []string
+	// Programs are the package that the program is in, by GOARCH, where that is one for
+	// each platform and no script has to put it in its place; Unwanted are what comes
 	// beside it for others and is left out of a lock file.
-	programs map[string]string
-	unwanted []string
+	Programs map[string]string
+	Unwanted []string
 }
 
-// harnessPackages is in the order of their layers: what is asked for most often
-// comes first, so that most sets have the same layers.
-var harnessPackages = []harnessPackage{
-	{name: "pi", module: "@earendil-works/pi-coding-agent", version: "1.6.0", pkg: &piPackage, lock: &piLock},
-	{
-		name: "claude", module: "@anthropic-ai/claude-code", version: "2.1.332", pkg: &claudePackage, lock: &claudeLock,
-		// It puts the program of the platform, which is a package of its own, in
-		// the place of one that only says that it is not there.
-		scripts: []string{"@anthropic-ai/claude-code"},
-	},
-	{name: "codex", module: "@openai/codex", version: "0.171.0", pkg: &codexPackage, lock: &codexLock},
-	{name: "gemini", module: "@google/gemini-cli", version: "0.61.0", pkg: &geminiPackage, lock: &geminiLock},
-	{
-		name: "opencode", module: "opencode-ai", version: "1.18.18", pkg: &opencodePackage, lock: &opencodeLock,
-		// Its script would choose by the processor that builds, and install what is
-		// missing past the lock file. The baseline program runs on every amd64.
-		programs: map[string]string{"amd64": "opencode-linux-x64-baseline", "arm64": "opencode-linux-arm64"},
-		unwanted: []string{"opencode-linux-x64", "opencode-linux-x64-musl", "opencode-linux-x64-baseline-musl", "opencode-linux-arm64-musl"},
-	},
-}
+// nameForm is the form of a harness's name, and moduleForm that of the npm packages that
+// are known here (package.json(5), "name").
+var (
+	nameForm   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`) })
+	moduleForm = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^(@[a-z0-9][a-z0-9._-]{0,99}/)?[a-z0-9][a-z0-9._-]{0,99}$`)
+	})
+)
 
-// DefaultHarnesses is the set of an image when the user names none.
-const DefaultHarnesses = "pi"
-
-// HarnessNames are those that can be in an image.
-func HarnessNames() []string {
-	var out []string
-	for _, h := range harnessPackages {
-		out = append(out, h.name)
+// check looks at every string that gets into a Containerfile.
+func (h Harness) check() error {
+	if !nameForm().MatchString(h.Name) {
+		return fmt.Errorf("%+.40q is not the name of a harness", h.Name)
 	}
-	return out
-}
-
-// ParseHarnesses reads a set as a user writes it: names with commas between them.
-// It comes back in the order of the layers, whatever order it was written in.
-func ParseHarnesses(s string) ([]string, error) {
-	var asked []string
-	for name := range strings.SplitSeq(s, ",") {
-		name = strings.TrimSpace(name)
-		switch {
-		case name == "":
-			return nil, fmt.Errorf("%+q has a name too few", s)
-		case !slices.Contains(HarnessNames(), name):
-			return nil, fmt.Errorf("%+.40q can't be put into the image", name)
-		case slices.Contains(asked, name):
-			return nil, fmt.Errorf("%s is named twice", name)
-		}
-		asked = append(asked, name)
+	if !versionForm().MatchString(h.Version) {
+		return fmt.Errorf("%s has %+.40q as its version", h.Name, h.Version)
 	}
-	return slices.DeleteFunc(HarnessNames(), func(name string) bool { return !slices.Contains(asked, name) }), nil
-}
-
-// harnesses are the recipe's, in the order of the layers.
-func (r Recipe) harnesses() ([]harnessPackage, error) {
-	var out []harnessPackage
-	for _, h := range harnessPackages {
-		if slices.Contains(r.Harnesses, h.name) {
-			out = append(out, h)
+	modules := append([]string{h.Module}, h.Scripts...)
+	for _, m := range h.Programs {
+		modules = append(modules, m)
+	}
+	for _, m := range modules {
+		if !moduleForm().MatchString(m) {
+			return fmt.Errorf("%s has %+.40q as a package", h.Name, m)
 		}
 	}
-	if len(out) != len(r.Harnesses) || len(out) == 0 {
-		return nil, fmt.Errorf("%+q is no set of harnesses", r.Harnesses)
+	if len(h.Lock) == 0 {
+		return fmt.Errorf("%s has no lock file", h.Name)
 	}
-	return out, nil
+	return nil
 }
 
-func lookupHarness(name string) (harnessPackage, error) {
-	i := slices.IndexFunc(harnessPackages, func(h harnessPackage) bool { return h.name == name })
-	if i < 0 {
-		return harnessPackage{}, fmt.Errorf("%+.40q is in no package that is known here", name)
+// checkHarnesses looks at the set of a recipe.
+func (r Recipe) checkHarnesses() error {
+	if len(r.Harnesses) == 0 {
+		return errors.New("there is no harness in the set")
 	}
-	return harnessPackages[i], nil
+	for i, h := range r.Harnesses {
+		if err := h.check(); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(r.Harnesses[:i], func(other Harness) bool { return other.Name == h.Name }) {
+			return fmt.Errorf("%s is in the set twice", h.Name)
+		}
+		if h.Programs != nil && h.Programs[r.Node.Arch] == "" {
+			return fmt.Errorf("%s has no program for %s", h.Name, r.Node.Arch)
+		}
+	}
+	return nil
 }
 
-// HarnessModule is the npm package that a harness is in, or "".
-func HarnessModule(name string) string {
-	h, _ := lookupHarness(name) // the zero value says it
-	return h.module
-}
-
-// HarnessVersion is the version of a harness that the recipe itself has, or "".
-func HarnessVersion(name string) string {
-	h, _ := lookupHarness(name) // the zero value says it
-	return h.version
+// PackageJSON is the package.json of an installation of one version of it.
+func (h Harness) PackageJSON(version string) []byte {
+	text, err := json.MarshalIndent(struct {
+		Name         string            `json:"name"`
+		Private      bool              `json:"private"`
+		Dependencies map[string]string `json:"dependencies"`
+	}{"aisb-harness", true, map[string]string{h.Module: version}}, "", "  ")
+	if err != nil {
+		panic(err) // of strings
+	}
+	return append(text, '\n')
 }
 
 // harnessVersion is the version that is in the image.
-func (r Recipe) harnessVersion(h harnessPackage) string {
-	if l := r.Locks[h.name]; l != nil {
+func (r Recipe) harnessVersion(h Harness) string {
+	if l := r.Locks[h.Name]; l != nil {
 		return l.Version
 	}
-	return h.version
+	return h.Version
 }
 
 // harnessFiles puts the two files of each into a build context.
-func (r Recipe) harnessFiles(files map[string]File) error {
-	list, err := r.harnesses()
-	if err != nil {
-		return err
-	}
-	for _, h := range list {
-		pkg, lock := *h.pkg, *h.lock
-		if l := r.Locks[h.name]; l != nil {
+func (r Recipe) harnessFiles(files map[string]File) {
+	for _, h := range r.Harnesses {
+		pkg, lock := h.PackageJSON(h.Version), h.Lock
+		if l := r.Locks[h.Name]; l != nil {
 			pkg, lock = l.Package, l.Packages
 		}
-		files["harness/"+h.name+"/package.json"] = File{Data: pkg}
-		files["harness/"+h.name+"/package-lock.json"] = File{Data: lock}
+		files["harness/"+h.Name+"/package.json"] = File{Data: pkg}
+		files["harness/"+h.Name+"/package-lock.json"] = File{Data: lock}
 	}
-	return nil
 }
 
 // listInstalled is JavaScript that writes what was installed by the lock file in the
@@ -177,37 +123,32 @@ const listInstalled = `const fs = require("fs"), has = (l, x) => !l || l.include
 
 // harnessLayers installs exactly what the lock files say, each package checked
 // against its integrity hash, and runs none of their scripts but those on the list.
-func (r Recipe) harnessLayers(line func(string, ...any)) error {
-	list, err := r.harnesses()
-	if err != nil {
-		return err
-	}
+func (r Recipe) harnessLayers(line func(string, ...any)) {
 	const npm = `--no-audit --no-fund --no-update-notifier --cache=/tmp/npm --logs-max=0`
-	for _, h := range list {
-		dir := harnessDir + "/" + h.name
+	for _, h := range r.Harnesses {
+		dir := harnessDir + "/" + h.Name
 		line("")
-		line(`COPY harness/%s/ %s/`, h.name, dir)
-		line(`RUN : %s with its packages; set -eu; \`, h.name)
+		line(`COPY harness/%s/ %s/`, h.Name, dir)
+		line(`RUN : %s with its packages; set -eu; \`, h.Name)
 		line(`    cd %s; export HOME=/tmp; \`, dir)
 		if r.CA != nil {
 			line(`    export NODE_EXTRA_CA_CERTS=%s; \`, ExtraCAPath)
 		}
 		line(`    npm ci --ignore-scripts %s; \`, npm)
 		line(`    node -e '%s' >>%s; \`, listInstalled, ManifestPath)
-		for _, s := range h.scripts {
+		for _, s := range h.Scripts {
 			line(`    npm rebuild --ignore-scripts=false %s %s; \`, npm, s)
 		}
-		program := ".bin/" + h.name
-		if h.programs != nil {
-			program = h.programs[r.Node.Arch] + "/bin/" + h.name
+		program := ".bin/" + h.Name
+		if h.Programs != nil {
+			program = h.Programs[r.Node.Arch] + "/bin/" + h.Name
 		}
-		line(`    ln -s %s/node_modules/%s /usr/local/bin/%s; \`, dir, program, h.name)
-		if len(h.scripts) > 0 || h.programs != nil { // what a script did is only known by its result
-			line(`    %s --version | grep -F %s; \`, h.name, r.harnessVersion(h))
+		line(`    ln -s %s/node_modules/%s /usr/local/bin/%s; \`, dir, program, h.Name)
+		if len(h.Scripts) > 0 || h.Programs != nil { // what a script did is only known by its result
+			line(`    %s --version | grep -F %s; \`, h.Name, r.harnessVersion(h))
 		}
 		line(`    find /tmp -mindepth 1 -delete`)
 	}
-	return nil
 }
 
 // readHarnessPackage tells whether a package.json depends on exactly one version of

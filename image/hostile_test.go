@@ -98,9 +98,6 @@ func TestHostileRecipe(t *testing.T) {
 		r.Apt, err = Packages([]string{"gcc=" + s})
 		judge("apt's version", s, r, err)
 		r = base
-		r.Harnesses, err = ParseHarnesses(s)
-		judge("harnesses", s, r, err)
-		r = base
 		r.Setup = []byte(s)
 		judge("setup", s, r, nil)
 		// And made by hand.
@@ -117,7 +114,11 @@ func TestHostileRecipe(t *testing.T) {
 			"package":       func(r *Recipe) { r.packages = []string{s} },
 			"apt":           func(r *Recipe) { r.Apt = []string{s} },
 			"apt's version": func(r *Recipe) { r.Apt = []string{"gcc=" + s} },
-			"harness":       func(r *Recipe) { r.Harnesses = []string{s} },
+			"harness":       func(r *Recipe) { r.Harnesses = set("one"); r.Harnesses[0].Name = s },
+			"module":        func(r *Recipe) { r.Harnesses = set("one"); r.Harnesses[0].Module = s },
+			"its version":   func(r *Recipe) { r.Harnesses = set("one"); r.Harnesses[0].Version = s },
+			"script":        func(r *Recipe) { r.Harnesses = set("one"); r.Harnesses[0].Scripts = []string{s} },
+			"program":       func(r *Recipe) { r.Harnesses = set("one"); r.Harnesses[0].Programs = map[string]string{"amd64": s} },
 		} {
 			r := base
 			change(&r)

@@ -29,21 +29,18 @@ const maxLock = 8 << 20
 
 // ParseLock takes the two files of a harness as npm has made them. Addresses are
 // taken out, so that any registry serves; what is not pinned by a hash is refused.
-func ParseLock(harness string, pkg, packages []byte) (*Lock, error) {
-	h, err := lookupHarness(harness)
-	if err != nil {
-		return nil, err
-	}
+func (h Harness) ParseLock(pkg, packages []byte) (*Lock, error) {
 	bad := func(format string, a ...any) (*Lock, error) {
-		return nil, fmt.Errorf("the lock file of "+h.name+" "+format, a...)
+		return nil, fmt.Errorf("the lock file of "+h.Name+" "+format, a...)
 	}
 	if len(pkg)+len(packages) > maxLock {
 		return bad("is larger than %d MiB", maxLock>>20)
 	}
-	l := &Lock{}
-	if l.Version, err = readHarnessPackage(pkg, h.module); err != nil {
+	version, err := readHarnessPackage(pkg, h.Module)
+	if err != nil {
 		return bad("%w", err)
 	}
+	l := &Lock{Version: version, Package: h.PackageJSON(version)}
 	var file map[string]any
 	if err := json.Unmarshal(packages, &file); err != nil {
 		return bad("is no JSON: %w", err)
@@ -63,7 +60,7 @@ func ParseLock(harness string, pkg, packages []byte) (*Lock, error) {
 		if path == "" {
 			continue
 		}
-		if optional, _ := p["optional"].(bool); optional && slices.Contains(h.unwanted, strings.TrimPrefix(path, "node_modules/")) {
+		if optional, _ := p["optional"].(bool); optional && slices.Contains(h.Unwanted, strings.TrimPrefix(path, "node_modules/")) {
 			delete(list, path)
 			continue
 		}
@@ -74,23 +71,18 @@ func ParseLock(harness string, pkg, packages []byte) (*Lock, error) {
 			return bad("has %+q without a SHA-512 hash", path)
 		}
 	}
-	main, _ := list["node_modules/"+h.module].(map[string]any)
+	main, _ := list["node_modules/"+h.Module].(map[string]any)
 	if main["version"] != l.Version {
 		return bad("has it as %+q, and not as %s", main["version"], l.Version)
 	}
 	engines, _ := main["engines"].(map[string]any)
 	need, _ := engines["node"].(string)
-	if _, ok := main["engines"]; ok || h.programs == nil {
+	if _, ok := main["engines"]; ok || h.Programs == nil {
 		m := enginesForm().FindStringSubmatch(need)
 		if m == nil {
 			return bad("says that it needs node %+q, which can't be told to be there", need)
 		}
 		l.Node = m[1] + cmp.Or(m[2], ".0") + cmp.Or(m[3], ".0")
-	}
-	if l.Package, err = json.MarshalIndent(map[string]any{
-		"name": "aisb-harness", "private": true, "dependencies": map[string]string{h.module: l.Version},
-	}, "", "  "); err != nil {
-		return nil, err
 	}
 	if l.Packages, err = json.MarshalIndent(file, "", "  "); err != nil {
 		return nil, err
@@ -122,32 +114,32 @@ const (
 	UpgradesScript = scriptHead + `$get ` + aptStrict + ` update >&2; $get -s ` + aptUpgrade
 )
 
-// NewestScript tells a harness's newest version; ReadVersion reads it.
-func NewestScript(harness string) string {
-	return scriptHead + `cd /tmp; npm view ` + HarnessModule(harness) + ` version`
+// NewestScript tells the harness's newest version; ReadVersion reads it.
+func (h Harness) NewestScript() string {
+	return scriptHead + `cd /tmp; npm view ` + h.Module + ` version`
 }
 
 // LockScript makes a lock file of that; ReadLock reads it.
-func LockScript(harness string) string {
+func (h Harness) LockScript() string {
 	return scriptHead + `mkdir /tmp/lock; cd /tmp/lock; echo '{"name": "aisb-harness", "private": true}' >package.json; ` +
-		`npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund --save-exact ` + HarnessModule(harness) + `@latest >&2; ` +
+		`npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund --save-exact ` + h.Module + `@latest >&2; ` +
 		`node -p 'JSON.stringify(["package.json", "package-lock.json"].map(n => require("fs").readFileSync(n, "utf8")))'`
 }
 
 // ReadLock reads what LockScript has written.
-func ReadLock(harness string, out []byte) (*Lock, error) {
+func (h Harness) ReadLock(out []byte) (*Lock, error) {
 	var files []string
 	if err := json.Unmarshal(out, &files); err != nil || len(files) != 2 {
 		return nil, errors.New("npm made no lock file")
 	}
-	return ParseLock(harness, []byte(files[0]), []byte(files[1]))
+	return h.ParseLock([]byte(files[0]), []byte(files[1]))
 }
 
 // ReadVersion reads what NewestScript has written.
-func ReadVersion(harness string, out []byte) (string, error) {
+func (h Harness) ReadVersion(out []byte) (string, error) {
 	v := strings.TrimSpace(string(out))
 	if !versionForm().MatchString(v) {
-		return "", fmt.Errorf("the newest version of %s is %+.40q, which is no version of the form 1.2.3", harness, v)
+		return "", fmt.Errorf("the newest version of %s is %+.40q, which is no version of the form 1.2.3", h.Name, v)
 	}
 	return v, nil
 }

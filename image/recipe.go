@@ -165,10 +165,10 @@ type Recipe struct {
 	// Packages is when the Debian packages were last asked for anew, in PackagesForm,
 	// or "": each such moment is an image of its own, as what is installed has moved.
 	Packages string
-	// Harnesses are the names of the harnesses in it (see ParseHarnesses), and Locks
-	// those of them that are at another version than the recipe's own, by their
+	// Harnesses are the harnesses in it, in the order of their layers, and Locks
+	// those of them that are at another version than their own, by their
 	// names. Both are set for KindSandbox only.
-	Harnesses []string
+	Harnesses []Harness
 	Locks     map[string]*Lock
 	// Apt are further Debian packages, in the form of Packages, and Setup is a script
 	// that is run as root when all else is there, or nil; likewise.
@@ -199,7 +199,7 @@ func (r Recipe) check() error {
 		if r.Node.SHA256 == "" {
 			return fmt.Errorf("the checksum of node %s is not known yet", r.Node.Version)
 		}
-		if _, err := r.harnesses(); err != nil {
+		if err := r.checkHarnesses(); err != nil {
 			return err
 		}
 	case KindGate:
@@ -254,9 +254,7 @@ func (r Recipe) Files() (map[string]File, error) {
 		files["extra-ca.pem"] = File{Data: r.CA.PEM()}
 	}
 	if r.Kind == KindSandbox {
-		if err := r.harnessFiles(files); err != nil {
-			return nil, err
-		}
+		r.harnessFiles(files)
 		if r.Setup != nil {
 			files["setup"] = File{Data: r.Setup}
 		}
@@ -303,10 +301,8 @@ func (r Recipe) labels() map[string]string {
 	}
 	if r.Kind == KindSandbox {
 		l[LabelNode] = r.Node.Version
-		for _, h := range harnessPackages {
-			if slices.Contains(r.Harnesses, h.name) {
-				l[LabelHarness+h.name] = r.harnessVersion(h)
-			}
+		for _, h := range r.Harnesses {
+			l[LabelHarness+h.Name] = r.harnessVersion(h)
 		}
 		l[LabelHomeLayout] = HomeLayout
 		if len(r.Apt) > 0 {

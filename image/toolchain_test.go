@@ -105,7 +105,7 @@ func FuzzPackages(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := Recipe{Kind: KindSandbox, Base: Base{Ref: ref, Digest: someDigest}, Node: node, EntrypointSHA256: someSum, Harnesses: []string{"pi"}}
+		r := Recipe{Kind: KindSandbox, Base: Base{Ref: ref, Digest: someDigest}, Node: node, EntrypointSHA256: someSum, Harnesses: set("one")}
 		without, err := r.Render()
 		if err != nil {
 			t.Fatal(err)

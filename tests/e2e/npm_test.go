@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"ai-sandbox/image"
+	"ai-sandbox/tests/e2e/agenttest"
 	"ai-sandbox/tests/e2e/drive"
 	"ai-sandbox/tests/e2e/internet"
 )
@@ -291,7 +292,7 @@ func (p *npmBox) write(name string, v any) {
 // found has an update of before found the newest version of a harness.
 func (p *npmBox) found(harness string) {
 	p.T.Helper()
-	pkg, lock := p.npm.lock(image.HarnessModule(harness))
+	pkg, lock := p.npm.lock(agenttest.Of(p.T, harness).Package)
 	sum := sha256.Sum256([]byte(oldHarness + "\n" + "20.0.0" + "\n" + pkg + "\n" + lock))
 	p.write("harness/"+harness+".json", map[string]any{"version": oldHarness, "node": "20.0.0", "package": pkg, "packages": lock,
 		"sum": fmt.Sprintf("sha256:%x", sum), "seen": "2026-01-01T00:00:00Z"})
@@ -367,7 +368,7 @@ func (p *npmBox) publishPi(version string) {
 	}
 	p.npm.publish("left", version, nil, map[string]string{"index.js": "module.exports = '" + version + "'\n", "noise": string(noise)})
 	p.npm.publish("left-linux", version, map[string]any{"os": []string{"linux"}, "cpu": []string{"x64", "arm64"}}, map[string]string{"noise": string(noise)})
-	p.npm.publish(image.HarnessModule("pi"), version, map[string]any{"dependencies": deps("left"), "optionalDependencies": deps("left-linux"),
+	p.npm.publish(agenttest.Of(p.T, "pi").Package, version, map[string]any{"dependencies": deps("left"), "optionalDependencies": deps("left-linux"),
 		"engines": map[string]any{"node": ">=20"}, "bin": map[string]any{"pi": "cli.js"}},
 		map[string]string{"cli.js": "#!/usr/bin/env node\nconsole.log('pi', require('left'))\n"})
 }
@@ -440,11 +441,11 @@ func TestInstallScripts(t *testing.T) {
 	}
 	scripts := map[string]any{"preinstall": "node run.cjs", "install": "node run.cjs", "postinstall": "node run.cjs", "prepare": "node run.cjs"}
 	node := map[string]any{"node": ">=20"}
-	claude := image.HarnessModule("claude")
+	claude := agenttest.Of(p.T, "claude").Package
 	// With a file of this name and no script, npm would run node-gyp.
 	p.npm.publish("gyp", oldHarness, nil, map[string]string{"binding.gyp": "{'targets': [{'target_name': 'x', 'variables': {'y': '<!(touch /opt/ran-gyp)'}}]}\n"})
 	p.npm.publish("off", oldHarness, map[string]any{"scripts": scripts}, map[string]string{"run.cjs": ran("off")})
-	p.npm.publish(image.HarnessModule("pi"), oldHarness, map[string]any{"scripts": scripts, "dependencies": map[string]any{"off": oldHarness, "gyp": oldHarness}, "engines": node,
+	p.npm.publish(agenttest.Of(p.T, "pi").Package, oldHarness, map[string]any{"scripts": scripts, "dependencies": map[string]any{"off": oldHarness, "gyp": oldHarness}, "engines": node,
 		"bin": map[string]any{"pi": "cli.js"}}, map[string]string{"run.cjs": ran("pi"), "cli.js": "#!/usr/bin/env node\n"})
 	p.npm.publish(claude, oldHarness, map[string]any{"scripts": map[string]any{"postinstall": "node run.cjs"}, "dependencies": map[string]any{"off": oldHarness}, "engines": node,
 		"bin": map[string]any{"claude": "cli.js"}}, map[string]string{
@@ -458,7 +459,7 @@ func TestInstallScripts(t *testing.T) {
 	has(t, p.OK(append(set, "--net", "none", "--", "sh", "-c", "echo $(cd /opt; ls -d ran-*; cat ran-*); claude")...), 0, "ran-claude postinstall\n"+oldHarness+"\n")
 	// The control: npm runs each of the others, where it is let.
 	p.OK(append(set, "--net", "none", "--", "sh", "-c", "ls /tmp/ran-* && exit 1; cp -R /opt/aisb/harness/pi /tmp/pi; cd /tmp/pi; "+
-		`sed -i s,/opt/may,/tmp/pi, node_modules/*/run.cjs node_modules/@*/*/run.cjs; HOME=/tmp npm rebuild --cache=/tmp/npm off `+image.HarnessModule("pi")+`; ls /tmp/ran-off /tmp/ran-pi`)...)
+		`sed -i s,/opt/may,/tmp/pi, node_modules/*/run.cjs node_modules/@*/*/run.cjs; HOME=/tmp npm rebuild --cache=/tmp/npm off `+agenttest.Of(p.T, "pi").Package+`; ls /tmp/ran-off /tmp/ran-pi`)...)
 }
 
 // A newer Node and a newer agent are there: a check says it, an update brings both with
@@ -467,7 +468,7 @@ func TestHarnessIsUpdated(t *testing.T) {
 	t.Parallel()
 	const newer = "99.1.0"
 	p := newNPMBox(t)
-	module, nodeOne, nodeTwo := image.HarnessModule("pi"), nodeLine(t, "998"), nodeLine(t, "999")
+	module, nodeOne, nodeTwo := agenttest.Of(p.T, "pi").Package, nodeLine(t, "998"), nodeLine(t, "999")
 	p.publishPi(oldHarness)
 	p.found("pi")
 	p.OK("build")

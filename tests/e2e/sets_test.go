@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"ai-sandbox/image"
+	"ai-sandbox/tests/e2e/agenttest"
 	"ai-sandbox/tests/e2e/drive"
 )
 
@@ -53,14 +54,17 @@ func newSetBox(t *testing.T) (b *drive.Box, own string) {
 func TestOtherAgents(t *testing.T) {
 	t.Parallel()
 	b, _ := newSetBox(t)
-	b.Env = append(b.Env, "AISB_HARNESS_PACKAGES=opencode,gemini")
+	var names, list []string
+	for _, row := range agenttest.Table(t) {
+		if !slices.Contains([]string{"pi", "claude", "codex"}, row.Name) {
+			names, list = append(names, row.Name), append(list, row.Name+" "+row.Version)
+		}
+	}
+	b.Env = append(b.Env, "AISB_HARNESS_PACKAGES="+strings.Join(names, ","))
 	b.OK("build")
-	gemini, opencode := image.HarnessVersion("gemini"), image.HarnessVersion("opencode")
-	has(t, b.OK("--print-policy", "gemini"), 0, "agents     gemini "+gemini+", opencode "+opencode+"\n")
-	has(t, b.OK("--net", "none", "gemini", "--version"), 0, gemini)
-	has(t, b.OK("--net", "none", "gemini", "--help"), 0, "Usage: gemini ")
-	has(t, b.OK("--net", "none", "opencode", "--version"), 0, opencode)
-	has(t, b.OK("--net", "none", "opencode", "--help"), 0, "opencode run ")
+	has(t, b.OK("--print-policy", names[0]), 0, "agents     "+strings.Join(list, ", ")+"\n")
+	agenttest.Flags(t, b, names...)
+	gemini, opencode := agenttest.Of(t, "gemini").Version, agenttest.Of(t, "opencode").Version
 	has(t, b.OK("--net", "none", "--", "sh", "-c", "command -v pi claude codex || echo no more; cat /etc/aisb/manifest.txt"), 0, "no more\n",
 		"npm @google/gemini-cli "+gemini+"\n", "npm opencode-ai "+opencode+"\n", "npm opencode-linux-x64-baseline "+opencode+"\n")
 }
@@ -95,17 +99,17 @@ func TestToolchain(t *testing.T) {
 	}
 	b.OK("gate", "down", alone)
 	full := b.OK("build").Out
-	has(t, b.OK("--print-policy", "claude"), 0, "agents     pi "+image.HarnessVersion("pi")+", claude "+image.HarnessVersion("claude")+", codex "+image.HarnessVersion("codex")+"\n",
+	has(t, b.OK("--print-policy", "claude"), 0, "agents     pi "+agenttest.Of(t, "pi").Version+", claude "+agenttest.Of(t, "claude").Version+", codex "+agenttest.Of(t, "codex").Version+"\n",
 		"apt        hello\n", "tools/setup.sh", "sha256:"+image.SetupSHA256([]byte(setupText)))
 	// Each agent by its own name, in a sandbox.
 	for _, name := range []string{"claude", "codex"} {
-		has(t, b.OK("--net", "none", name, "--version"), 0, image.HarnessVersion(name))
+		has(t, b.OK("--net", "none", name, "--version"), 0, agenttest.Of(t, name).Version)
 	}
 	has(t, b.OK("--net", "none", "--", "sh", "-c", `pi --version; hello; cat /opt/setup-ran; sha256sum /etc/aisb/setup; stat -c 'mode %a' /usr/local/bin/raised; `+
 		`echo left: $(ls -d ~/left /project/left /run/left /tmp/left 2>/dev/null); grep -c '^deb hello ' /etc/aisb/manifest.txt; `+
 		`grep -E '^npm (@openai/codex|@anthropic-ai/claude-code|node-gyp) ' /etc/aisb/manifest.txt; grep -o 'pkg:npm/node-gyp@' /etc/aisb/sbom.cdx.json | head -n1`),
-		0, image.HarnessVersion("pi"), "Hello, world!", "uid 0 in /\n", image.SetupSHA256([]byte(setupText)), "mode 755\n", "left:\n1\n",
-		"npm @openai/codex "+image.HarnessVersion("codex")+"\n", "npm @anthropic-ai/claude-code "+image.HarnessVersion("claude")+"\n",
+		0, agenttest.Of(t, "pi").Version, "Hello, world!", "uid 0 in /\n", image.SetupSHA256([]byte(setupText)), "mode 755\n", "left:\n1\n",
+		"npm @openai/codex "+agenttest.Of(t, "codex").Version+"\n", "npm @anthropic-ai/claude-code "+agenttest.Of(t, "claude").Version+"\n",
 		"npm node-gyp ", "pkg:npm/node-gyp@") // which npm has within itself
 	version := regexp.MustCompile(`package      deb hello (\S+)\n`).FindStringSubmatch(b.OK("inspect", "--offline").Out)
 	if version == nil {
@@ -185,7 +189,7 @@ func TestToolchain(t *testing.T) {
 			t.Errorf("%s is used by %q (%t), and not by %q", name, got, ok, want)
 		}
 	}
-	has(t, b.OK("images"), 0, ref(t, full, 0), "claude "+image.HarnessVersion("claude"), "apt hello", "used by a configuration", "not used; ai-sandbox clean --images removes it")
+	has(t, b.OK("images"), 0, ref(t, full, 0), "claude "+agenttest.Of(t, "claude").Version, "apt hello", "used by a configuration", "not used; ai-sandbox clean --images removes it")
 	there := func(name string) bool { return exec.Command("podman", "image", "exists", name).Run() == nil }
 	clean := func(gone, stay []string) {
 		t.Helper()

@@ -282,6 +282,17 @@ func Table(t *testing.T) []Row {
 	return out
 }
 
+// Of is the row of one of them.
+func Of(t *testing.T, name string) Row {
+	t.Helper()
+	all := Table(t)
+	i := slices.IndexFunc(all, func(r Row) bool { return r.Name == name })
+	if i < 0 {
+		t.Fatalf("the table has no %s", name)
+	}
+	return all[i]
+}
+
 // Flags looks the flags and versions of the table up in the real programs.
 func Flags(t *testing.T, b *drive.Box, names ...string) {
 	for _, row := range Table(t) {

@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
+	"ai-sandbox/cmd/ai-sandbox/internal/harness"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
 	"ai-sandbox/image"
 	"ai-sandbox/policy"
@@ -40,9 +41,9 @@ func (r *ImageRequest) toolchain(s config.Settings) error {
 	var errs []error
 	var err error
 	if items := s["harness_packages"]; len(items) > 0 {
-		if r.Harnesses, err = image.ParseHarnesses(items[0].Value); err != nil {
+		if r.Harnesses, err = harness.ParseSet(items[0].Value); err != nil {
 			errs = append(errs, &config.Error{Origin: items[0].Origin, Text: "harness_packages: " + err.Error(),
-				Fix: "write one of " + strings.Join(image.HarnessNames(), ", ") + ", or several with commas between them"})
+				Fix: "write one of " + strings.Join(harness.Packaged(), ", ") + ", or several with commas between them"})
 		}
 	}
 	items := s["apt"]

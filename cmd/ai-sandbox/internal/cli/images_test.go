@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
-	"ai-sandbox/cmd/ai-sandbox/internal/harness"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
 	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
 	"ai-sandbox/cmd/ai-sandbox/internal/session"
@@ -47,16 +46,6 @@ func TestUpdated(t *testing.T) {
 	var got imagebuild.Outcome
 	if err := json.Unmarshal(b.Bytes(), &got); err != nil || !slices.Equal(got.Changes, change) {
 		t.Errorf("%+v, %v", got, err)
-	}
-}
-
-// What goes into the image is what the table of agents was made from.
-func TestHarnessesAreTheTables(t *testing.T) {
-	for _, name := range image.HarnessNames() {
-		h, ok := harness.Lookup(name)
-		if !ok || h.Package != image.HarnessModule(name) || h.Version != image.HarnessVersion(name) || h.Command[0] != name {
-			t.Errorf("%s: the table has %s %s, and the image %s %s", name, h.Package, h.Version, image.HarnessModule(name), image.HarnessVersion(name))
-		}
 	}
 }
 

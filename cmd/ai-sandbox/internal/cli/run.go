@@ -15,7 +15,6 @@ import (
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/cmd/ai-sandbox/internal/harness"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
-	"ai-sandbox/image"
 	"ai-sandbox/image/truststore"
 	"ai-sandbox/policy"
 )
@@ -259,8 +258,6 @@ func inImage(h harness.Harness, set []string) error {
 		return nil
 	case h.Package == "":
 		return fmt.Errorf("podman's image has no %s, and npm has no package of it; use --runtime local with one that is installed on this machine", h.Name)
-	case image.HarnessModule(h.Name) == "":
-		return fmt.Errorf("podman's image can't have %s; use --runtime local with one that is installed on this machine", h.Name)
 	}
 	return fmt.Errorf("podman's image has no %s; use --harness-packages %s (harness_packages in a file), or --runtime local with one that is installed on this machine",
 		h.Name, strings.Join(append(slices.Clone(set), h.Name), ","))

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"ai-sandbox/image"
+	"ai-sandbox/cmd/ai-sandbox/internal/harness"
 	"ai-sandbox/policy"
 )
 
@@ -131,9 +131,9 @@ var Options = []Option{
 	{Key: "agents_dest", Default: policy.DefaultAgentsDest, Use: UseStart, Topic: "files", Arg: "PATH",
 		Usage: "where that is inside"},
 	{Key: "bind_harness_home", Kind: Bool, Default: "false", Source: InFile | InFlag, Use: UseStart, Topic: "files",
-		Usage: "let the agent write its whole directory in your home (~/.claude, ...): what it plants there, your own agent obeys later"},
-	{Key: "thinking", Default: "xhigh", Values: []string{"off", "minimal", "low", "medium", "high", "xhigh", "max", policy.ThinkingHost}, Use: UseStart, Topic: "agent", Arg: "LEVEL",
-		Usage: "how much pi, claude or codex reasons; host leaves it to your own configuration of it"},
+		Usage: "let the agent write its whole directory in your home: what it plants there, your own agent obeys later"},
+	{Key: "thinking", Default: "xhigh", Values: append(slices.Clone(harness.Levels), policy.ThinkingHost), Use: UseStart, Topic: "agent", Arg: "LEVEL",
+		Usage: "how much an agent reasons (" + strings.Join(harness.Reasoning(), ", ") + "); host leaves it to your own configuration of it"},
 	{Key: "credentials", Values: []string{"env", "host"}, Source: InFile | InEnv | InFlag, Use: UseStart, Topic: "agent", Arg: "FROM",
 		Usage: "how an agent is logged in: env (by a variable that --env passes), or host (by the file with its login in your home, that alone and read-only); unless named, host with the local runtime (not for pi) and env with podman's"},
 	{Key: "harness_extra", Kind: List, Source: InFile | InEnv | InFlag, Use: UseStart, Topic: "agent", Arg: "PATH",
@@ -174,8 +174,8 @@ var Options = []Option{
 		Usage: "the version of Node in the image"},
 	{Key: "node_mirror", Default: "https://nodejs.org/dist", Use: UseImages, Topic: "image", Arg: "URL",
 		Usage: "where Node is fetched from"},
-	{Key: "harness_packages", Default: image.DefaultHarnesses, Use: UseStart | UseBuild, Topic: "image", Arg: "NAME,...",
-		Usage: "the agents in the image: " + strings.Join(image.HarnessNames(), ", ") + ", or several of them"},
+	{Key: "harness_packages", Default: harness.Default, Use: UseStart | UseBuild, Topic: "image", Arg: "NAME,...",
+		Usage: "the agents in the image: " + strings.Join(harness.Packaged(), ", ") + ", or several of them"},
 	{Key: "apt", Kind: List, Use: UseStart | UseBuild, Topic: "image", Arg: "PKG",
 		Usage: "Debian package PKG in the image, or PKG=VERSION; repeat for more"},
 	{Key: "setup", Kind: Script, Use: UseStart | UseBuild, Topic: "image", Arg: "SCRIPT",

@@ -22,6 +22,7 @@ import (
 	"ai-sandbox/cmd/ai-sandbox/internal/backend/podman"
 	"ai-sandbox/cmd/ai-sandbox/internal/cli"
 	"ai-sandbox/cmd/ai-sandbox/internal/embedded"
+	"ai-sandbox/cmd/ai-sandbox/internal/harness"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
 	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
 	"ai-sandbox/cmd/ai-sandbox/internal/publish"
@@ -67,12 +68,16 @@ func request(r cli.ImageRequest) (imagebuild.Request, error) {
 	if r.Keyring != nil {
 		keyring = digest.FromBytes(r.Keyring)
 	}
+	harnesses, err := harness.ForImage(r.Harnesses)
+	if err != nil {
+		return imagebuild.Request{}, err
+	}
 	return imagebuild.Request{
 		Keyring: keyring, Verify: r.Verify,
 		Base: r.Base, NodeVersion: r.NodeVersion, NodeMirror: r.NodeMirror, CA: r.CA,
 		EntrypointSHA256: sum, Entrypoint: embedded.Entrypoint, Arch: runtime.GOARCH, CacheDir: r.CacheDir, StateDir: r.StateDir,
 		TTLDays: r.BaseTTL, KeepPin: r.KeepBase, NoPull: r.NoPull, Demands: demands,
-		Harnesses: r.Harnesses, Apt: r.Apt, Setup: r.Setup.Text,
+		Harnesses: harnesses, Apt: r.Apt, Setup: r.Setup.Text,
 	}, nil
 }
 

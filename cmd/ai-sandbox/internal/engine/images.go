@@ -14,6 +14,7 @@ import (
 
 	"ai-sandbox/cmd/ai-sandbox/internal/backend/podman"
 	"ai-sandbox/cmd/ai-sandbox/internal/cli"
+	"ai-sandbox/cmd/ai-sandbox/internal/harness"
 	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
 	"ai-sandbox/cmd/ai-sandbox/internal/session"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
@@ -120,7 +121,7 @@ func listed(ctx context.Context, r cli.ImagesRequest) (imagebuild.Request, *podm
 		if len(f.Names) > 0 {
 			l.Ref = f.Names[0]
 		}
-		for _, name := range image.HarnessNames() {
+		for _, name := range harness.Packaged() {
 			if v := f.Labels[image.LabelHarness+name]; v != "" {
 				l.Harnesses = append(l.Harnesses, policy.Harness{Name: name, Version: v})
 			}

@@ -8,9 +8,12 @@ import (
 	"unicode/utf16"
 )
 
-var claude = Harness{
-	Name: "claude", Command: []string{"claude"}, About: "Claude Code",
+var _ = add(Harness{
+	Order: 2, Name: "claude", Command: []string{"claude"}, About: "Claude Code",
 	Package: "@anthropic-ai/claude-code", Version: "2.1.332",
+	// It puts the program of the platform, which is a package of its own, in
+	// the place of one that only says that it is not there.
+	Scripts: []string{"@anthropic-ai/claude-code"},
 	Skip: Skip{
 		Flag: "--dangerously-skip-permissions",
 		Choices: []string{
@@ -39,7 +42,8 @@ var claude = Harness{
 	extras: map[Extra]string{Skill: ".claude/skills", Prompt: ".claude/commands", Prompts: ".claude/commands"},
 	dir:    ".claude", credential: ".claude/.credentials.json", transcripts: claudeTranscripts, obeyed: "memory", seeds: claudeSeeds,
 	dangers: "settings, hooks, skills, plugins, agents and memories",
-}
+	project: []string{".claude/", "CLAUDE.md", "CLAUDE.local.md"},
+})
 
 // claudeSeeds: without the first claude looks for its maker's hosts and asks for
 // a theme and for trust, and starts with none of them; without the second it

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-var codex = Harness{
-	Name: "codex", Command: []string{"codex"}, About: "OpenAI's Codex",
+var _ = add(Harness{
+	Order: 3, Name: "codex", Command: []string{"codex"}, About: "OpenAI's Codex",
 	Package: "@openai/codex", Version: "0.171.0",
 	// It is an option of codex itself, and counts for exec, resume, fork
 	// and review when it stands before them.
@@ -43,7 +43,8 @@ var codex = Harness{
 	extras: map[Extra]string{Skill: ".codex/skills"},
 	dir:    ".codex", credential: ".codex/auth.json", seeds: codexSeeds,
 	dangers: "configuration, hooks, skills, plugins, MCP servers and rules, and, where its background server runs, the socket that commands it",
-}
+	project: []string{".codex/"},
+})
 
 // codexKey is a provider that differs from its own by taking the key from a variable,
 // and so asks for no login. Its own can't be changed.

@@ -2,8 +2,8 @@
 
 package harness
 
-var gemini = Harness{
-	Name: "gemini", Command: []string{"gemini"}, About: "Google's Gemini",
+var _ = add(Harness{
+	Order: 5, Name: "gemini", Command: []string{"gemini"}, About: "Google's Gemini",
 	Package: "@google/gemini-cli", Version: "0.61.0",
 	Credentials: []string{"GEMINI_API_KEY", "GOOGLE_API_KEY"},
 	Hosts:       []string{"generativelanguage.googleapis.com"}, BaseURL: "GOOGLE_GEMINI_BASE_URL",
@@ -15,7 +15,8 @@ var gemini = Harness{
 	guide: ".gemini/GEMINI.md",
 	dir:   ".gemini", seeds: geminiSeeds,
 	dangers: "settings, extensions, hooks, skills, MCP servers and policies",
-}
+	project: []string{".gemini/", "GEMINI.md"},
+})
 
 // geminiSeeds: without them gemini asks whether the directory is trusted, and how it is
 // logged in where a variable says so already.

@@ -17,14 +17,23 @@ const Default = "pi"
 
 // A Harness is one agent program.
 type Harness struct {
+	// Order is its place in the help, and among the layers of images: what is asked for
+	// most often comes first, so that most sets have the same layers. A new one takes
+	// the next number.
+	Order int
 	// Name is the word on ai-sandbox's command line.
 	Name string
 	// Command is what runs inside; the user's arguments follow it.
 	Command []string
 	// About is one line for the help.
 	About string
-	// Package and Version are what npm installs it from; "" when npm has none.
+	// Package and Version are what npm installs it from; "" when npm has none. Of an
+	// image, locks/NAME.json has the rest (make lock AGENT=NAME), and the three below
+	// are as in image.Harness.
 	Package, Version string
+	Scripts          []string
+	Programs         map[string]string
+	Unwanted         []string
 	// Token is the variable that the program reads its access token from, passed
 	// on where it is set; "" where the user has to name it (see Credentials).
 	Token string
@@ -75,6 +84,9 @@ type Harness struct {
 	extras map[Extra]string
 	// dangers says what of dir the program obeys on the host.
 	dangers string
+	// project are the names in a project that the program obeys, in any of its
+	// directories; a directory's ends in "/".
+	project []string
 }
 
 // Skip is how a program is told to work without asking for permission. Inside,
@@ -110,6 +122,17 @@ type Thinking struct {
 	Words map[string]string
 	// Key is in an argument by which the user says it himself.
 	Key string
+}
+
+// Reasoning are the names of those that are told how much to reason.
+func Reasoning() []string {
+	var out []string
+	for _, h := range Table {
+		if h.Thinking.Flag != "" || h.Bridge {
+			out = append(out, h.Name)
+		}
+	}
+	return out
 }
 
 // Args are the arguments for a level, or nil where the program has no flag for it or
@@ -192,8 +215,30 @@ func (h Harness) Place(kind Extra, name string) string {
 	return dir + "/" + name
 }
 
-// Table lists every harness, in the order of the help.
-var Table = []Harness{pi, claude, codex, kiro, gemini, opencode}
+// Table lists every harness by its Order. Each adapter's file puts its own in.
+var Table []Harness
+
+// add puts one into Table. It is called before main, by a variable of each adapter, so
+// that there is no second list.
+func add(h Harness) Harness {
+	Table = append(Table, h)
+	slices.SortFunc(Table, func(a, b Harness) int { return a.Order - b.Order })
+	return h
+}
+
+// Obeyed are the names of directories and files in a project that one of them obeys.
+func Obeyed() (dirs, files []string) {
+	for _, h := range Table {
+		for _, name := range h.project {
+			if dir, ok := strings.CutSuffix(name, "/"); ok {
+				dirs = append(dirs, dir)
+			} else {
+				files = append(files, name)
+			}
+		}
+	}
+	return dirs, files
+}
 
 // Lookup finds a harness by its name.
 func Lookup(name string) (Harness, bool) {

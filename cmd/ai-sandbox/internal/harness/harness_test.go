@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -44,7 +45,7 @@ func lookup(t *testing.T, name string) Harness {
 
 func TestTable(t *testing.T) {
 	var names []string
-	for _, h := range Table {
+	for i, h := range Table {
 		if slices.Contains(names, h.Name) || h.Name == "" || len(h.Command) == 0 || h.About == "" {
 			t.Errorf("%+v has a name that was there, or lacks something", h)
 		}
@@ -68,6 +69,17 @@ func TestTable(t *testing.T) {
 		if (h.Package == "") != (h.Version == "") {
 			t.Errorf("%s: a package without a version, or the reverse", h.Name)
 		}
+		if h.Package != "" && h.Command[0] != h.Name { // which is what podman's image calls it
+			t.Errorf("%s: its program is %s", h.Name, h.Command[0])
+		}
+		if i > 0 && h.Order <= Table[i-1].Order || h.Order < 1 {
+			t.Errorf("%s: its order is %d, which another one has", h.Name, h.Order)
+		}
+		for _, file := range []string{h.Name + ".go", h.Name + "_test.go"} {
+			if _, err := os.Stat(file); err != nil {
+				t.Errorf("%s is in a file that is not called so: %v", h.Name, err)
+			}
+		}
 	}
 	if !slices.Contains(names, Default) {
 		t.Errorf("the default, %s, is not in the table", Default)
@@ -79,135 +91,78 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestArgv has every harness new and resumed. Each line with the flag, or with a
-// reason not to have it, was tried on the real program.
-func TestArgv(t *testing.T) {
-	const id = "062417df-2bb4-4104-8edc-1f6894511c13"
-	const c, x = "claude --dangerously-skip-permissions", "codex --dangerously-bypass-approvals-and-sandbox"
-	for _, tc := range []struct{ harness, args, want string }{
-		{"pi", "", "pi"},
-		{"pi", "-c", "pi -c"},
-		{"pi", "--session " + id, "pi --session " + id},
-		{"pi", "-p hello", "pi -p hello"},
+// Each agent's own test has what ai-sandbox makes of its command lines, in rows of these.
+type (
+	// called is without a level and a variable, thought with a level, and given with what
+	// the run passes.
+	called  struct{ args, want string }
+	thought struct{ level, args, want string }
+	given   struct {
+		args string
+		vars Vars
+		want string
+	}
+)
 
-		{"claude", "", c},
-		{"claude", "hello", c + " hello"},
-		{"claude", "-p hello --model opus", c + " -p hello --model opus"},
-		{"claude", "--resume " + id, c + " --resume " + id},
-		{"claude", "--resume=" + id + " -p on", c + " --resume=" + id + " -p on"},
-		{"claude", "-c", c + " -c"},
-		{"claude", "--continue -p on", c + " --continue -p on"},
-		{"claude", "--session-id " + id, c + " --session-id " + id},
-		{"claude", "--add-dir a b", c + " --add-dir a b"},
-		{"claude", "--version", c + " --version"},
-		{"claude", "-- --permission-mode", c + " -- --permission-mode"},
-		{"claude", "--debug mcp list", c + " --debug mcp list"},
-		{"claude", "the mcp server", c + " the mcp server"},
-		// Never twice, and never against what the user chose.
-		{"claude", "--dangerously-skip-permissions", "claude --dangerously-skip-permissions"},
-		{"claude", "-p hi --dangerously-skip-permissions", "claude -p hi --dangerously-skip-permissions"},
-		{"claude", "--allow-dangerously-skip-permissions", "claude --allow-dangerously-skip-permissions"},
-		{"claude", "--permission-mode plan --resume " + id, "claude --permission-mode plan --resume " + id},
-		{"claude", "--permission-mode=plan", "claude --permission-mode=plan"},
-		{"claude", "--restricted", "claude --restricted"},
-		// Commands of its own, some of which have to come first.
-		{"claude", "mcp list", "claude mcp list"},
-		{"claude", "logs 01234567", "claude logs 01234567"},
-		{"claude", "attach 01234567", "claude attach 01234567"},
-		{"claude", "rm 01234567", "claude rm 01234567"},
-		{"claude", "agents --json", "claude agents --json"},
-		{"claude", "auth status", "claude auth status"},
-		{"claude", "setup-token", "claude setup-token"},
+// argv has an agent's command lines, new and resumed: each with the flag, or with a reason
+// not to have it, was tried on the real program.
+func argv(t *testing.T, name string, rows []called) {
+	t.Helper()
+	for _, r := range rows {
+		line(t, name, r.args, "", nil, r.want)
+	}
+}
 
-		{"codex", "", x},
-		{"codex", "hello", x + " hello"},
-		{"codex", "-m o3 hello", x + " -m o3 hello"},
-		{"codex", "resume " + id, x + " resume " + id},
-		{"codex", "resume --last", x + " resume --last"},
-		{"codex", "fork " + id, x + " fork " + id},
-		{"codex", "exec hello", x + " exec hello"},
-		{"codex", "e hello", x + " e hello"},
-		{"codex", "exec resume " + id + " on", x + " exec resume " + id + " on"},
-		{"codex", "review --uncommitted", x + " review --uncommitted"},
-		{"codex", "--version", x + " --version"},
-		{"codex", "exec -- -s", x + " exec -- -s"},
-		{"codex", "--search", x + " --search"},
-		{"codex", "--dangerously-bypass-approvals-and-sandbox", x},
-		{"codex", "exec --dangerously-bypass-approvals-and-sandbox hello", "codex exec --dangerously-bypass-approvals-and-sandbox hello"},
-		{"codex", "--yolo", "codex --yolo"},
-		{"codex", "-a on-request", "codex -a on-request"},
-		{"codex", "-anever", "codex -anever"},
-		{"codex", "--ask-for-approval=never resume " + id, "codex --ask-for-approval=never resume " + id},
-		{"codex", "exec -s read-only hello", "codex exec -s read-only hello"},
-		{"codex", "--sandbox read-only", "codex --sandbox read-only"},
-		{"codex", "exec --approve-for-me hello", "codex exec --approve-for-me hello"},
-		{"codex", "login status", "codex login status"},
-		{"codex", "mcp list", "codex mcp list"},
-		{"codex", "sandbox true", "codex sandbox true"},
+// line is one command line; "" is the agent that is none.
+func line(t *testing.T, name, args, level string, vars Vars, want string) {
+	t.Helper()
+	h := Generic
+	if name != "" {
+		h = lookup(t, name)
+	}
+	words := strings.Fields(args)
+	kept := slices.Clone(words)
+	got := strings.Join(h.Argv(words, level, vars), " ")
+	if got != want {
+		t.Errorf("%s %s with %q and %q:\n%s\ninstead of\n%s", name, level, args, vars, got, want)
+	}
+	if !slices.Equal(words, kept) {
+		t.Errorf("%s with %q changed its arguments", name, args)
+	}
+	if r := h.Reasons(words, level); r != "" && !strings.Contains(got, " "+r) || r == "" && strings.Contains(got, "effort") && !strings.Contains(args, "effort") {
+		t.Errorf("%s %s with %q: %q", name, level, args, r)
+	}
+}
 
-		{"kiro", "", "kiro-cli chat --trust-all-tools"},
-		{"kiro", "hello", "kiro-cli chat --trust-all-tools hello"},
-		{"kiro", "--resume", "kiro-cli chat --trust-all-tools --resume"},
-		{"kiro", "--trust-tools=read", "kiro-cli chat --trust-tools=read"},
-		{"gemini", "-p hi", "gemini --yolo -p hi"},
-		{"gemini", "--approval-mode plan", "gemini --approval-mode plan"},
-		{"gemini", "mcp list", "gemini mcp list"},
-		{"opencode", "run hi", "opencode run hi"},
-		{"kiro", "--resume-id " + id, "kiro-cli chat --trust-all-tools --resume-id " + id},
-		{"kiro", "chat --resume", "kiro-cli chat --resume"},
-		{"kiro", "login --use-device-flow", "kiro-cli login --use-device-flow"},
-		{"kiro", "--version", "kiro-cli --version"},
+// thinking has the level as the program says it, and not where the user has said it or
+// where the first argument is a command of the program's own.
+func thinking(t *testing.T, name string, rows []thought) {
+	t.Helper()
+	for _, r := range rows {
+		line(t, name, r.args, r.level, nil, r.want)
+	}
+}
 
-		// A command after "--".
-		{"", "mytool --resume " + id, "mytool --resume " + id},
-		{"", "claude", "claude"},
-		{"", "", ""},
-	} {
-		h := Harness{}
-		if tc.harness != "" {
-			h = lookup(t, tc.harness)
-		}
-		args := strings.Fields(tc.args)
-		kept := slices.Clone(args)
-		if got := strings.Join(h.Argv(args, "", nil), " "); got != tc.want {
-			t.Errorf("%s with %q:\n%s\ninstead of\n%s", tc.harness, tc.args, got, tc.want)
-		}
-		if !slices.Equal(args, kept) {
-			t.Errorf("%s with %q changed its arguments", tc.harness, tc.args)
+func keyed(t *testing.T, name string, rows []given) {
+	t.Helper()
+	for _, r := range rows {
+		line(t, name, r.args, "", r.vars, r.want)
+	}
+}
+
+// placed has where a user's extras called x are seen.
+func placed(t *testing.T, name string, want map[Extra]string) {
+	t.Helper()
+	for _, kind := range []Extra{Skill, Prompt, Prompts, Extension} {
+		h, _ := Lookup(name)
+		if got := h.Place(kind, "x"); got != want[kind] {
+			t.Errorf("%s, %s: %q", name, kind, got)
 		}
 	}
 }
 
-// TestThinking: the level as each program says it, and not where the user has said it
-// or where the first argument is a command of the program's own.
-func TestThinking(t *testing.T) {
-	for _, tc := range []struct{ harness, level, args, want string }{
-		{"claude", "xhigh", "-p hi", "claude --dangerously-skip-permissions --effort xhigh -p hi"},
-		{"claude", "off", "", "claude --dangerously-skip-permissions --effort low"},
-		{"claude", "host", "", "claude --dangerously-skip-permissions"},
-		{"claude", "xhigh", "--effort low", "claude --dangerously-skip-permissions --effort low"},
-		{"claude", "xhigh", "--effort=low", "claude --dangerously-skip-permissions --effort=low"},
-		{"claude", "xhigh", "-- --effort", "claude --dangerously-skip-permissions --effort xhigh -- --effort"},
-		{"claude", "xhigh", "mcp list", "claude mcp list"},
-		{"codex", "xhigh", "exec hi", "codex --dangerously-bypass-approvals-and-sandbox -c model_reasoning_effort=xhigh exec hi"},
-		{"codex", "off", "", "codex --dangerously-bypass-approvals-and-sandbox -c model_reasoning_effort=low"},
-		{"codex", "max", "-s read-only", "codex -c model_reasoning_effort=max -s read-only"},
-		{"codex", "xhigh", `exec -c model_reasoning_effort="low"`, `codex --dangerously-bypass-approvals-and-sandbox exec -c model_reasoning_effort="low"`},
-		{"codex", "xhigh", "login", "codex login"},
-		{"pi", "xhigh", "", "pi"}, // it is in its settings
-		{"gemini", "xhigh", "", "gemini --yolo"},
-		{"kiro", "xhigh", "", "kiro-cli chat --trust-all-tools"},
-	} {
-		h := lookup(t, tc.harness)
-		args := strings.Fields(tc.args)
-		got := strings.Join(h.Argv(args, tc.level, nil), " ")
-		if got != tc.want {
-			t.Errorf("%s %s with %q:\n%s\ninstead of\n%s", tc.harness, tc.level, tc.args, got, tc.want)
-		}
-		if r := h.Reasons(args, tc.level); r != "" && !strings.Contains(got, " "+r) || r == "" && strings.Contains(got, "effort") && !strings.Contains(tc.args, "effort") {
-			t.Errorf("%s %s with %q: %q", tc.harness, tc.level, tc.args, r)
-		}
-	}
+// TestLevels: a program that is told how much to reason has a word for each level.
+func TestLevels(t *testing.T) {
 	for _, h := range Table {
 		for _, level := range Levels {
 			if (h.Thinking.Words[level] == "") != (h.Thinking.Flag == "") {
@@ -216,40 +171,6 @@ func TestThinking(t *testing.T) {
 		}
 		if len(h.Thinking.Words) > len(Levels) {
 			t.Errorf("%s has words for more than there is", h.Name)
-		}
-	}
-}
-
-// TestKeyed: where a program takes its key from, when the run passes it one.
-func TestKeyed(t *testing.T) {
-	const at = ` -c model_provider=openai-key -c model_providers.openai-key={name="OpenAI", base_url="%s", env_key="%s", wire_api="responses"}`
-	const x = "codex --dangerously-bypass-approvals-and-sandbox"
-	own := fmt.Sprintf(at, "https://api.openai.com/v1", "OPENAI_API_KEY")
-	for _, tc := range []struct {
-		harness, args string
-		vars          Vars
-		want          string
-	}{
-		{"codex", "exec hi", nil, x + " exec hi"},
-		{"codex", "exec hi", Vars{"OTHER": ""}, x + " exec hi"},
-		{"codex", "exec hi", Vars{"OPENAI_BASE_URL": "http://llm.test"}, x + ` -c openai_base_url="http://llm.test" exec hi`},
-		{"codex", "-c openai_base_url=x", Vars{"OPENAI_API_KEY": "", "OPENAI_BASE_URL": "http://llm.test"}, x + ` -c openai_base_url=x`},
-		{"codex", "exec hi", Vars{"OPENAI_API_KEY": ""}, x + own + " exec hi"},
-		{"codex", "", Vars{"CODEX_API_KEY": ""}, x + fmt.Sprintf(at, "https://api.openai.com/v1", "CODEX_API_KEY")},
-		{"codex", "", Vars{"CODEX_API_KEY": "", "OPENAI_API_KEY": ""}, x + own},
-		{"codex", "", Vars{"OPENAI_API_KEY": "", "OPENAI_BASE_URL": `http://llm.test:8080/v1"`}, x + fmt.Sprintf(at, `http://llm.test:8080/v1\"`, "OPENAI_API_KEY")},
-		{"codex", "", Vars{"OPENAI_API_KEY": "", "OPENAI_BASE_URL": ""}, x},
-		{"codex", "resume --last", Vars{"OPENAI_API_KEY": ""}, x + own + " resume --last"},
-		// Not against what the user chose, and not for its commands.
-		{"codex", "-c model_provider=mine", Vars{"OPENAI_API_KEY": ""}, x + " -c model_provider=mine"},
-		{"codex", "-p mine", Vars{"OPENAI_API_KEY": ""}, x + " -p mine"},
-		{"codex", "--profile=mine", Vars{"OPENAI_API_KEY": ""}, x + " --profile=mine"},
-		{"codex", "exec --oss hi", Vars{"OPENAI_API_KEY": ""}, x + " exec --oss hi"},
-		{"codex", "login status", Vars{"OPENAI_API_KEY": ""}, "codex login status"},
-		{"claude", "-p hi", Vars{"ANTHROPIC_API_KEY": "", "ANTHROPIC_BASE_URL": "http://llm.test"}, "claude --dangerously-skip-permissions -p hi"},
-	} {
-		if got := strings.Join(lookup(t, tc.harness).Argv(strings.Fields(tc.args), "", tc.vars), " "); got != tc.want {
-			t.Errorf("%s with %q and %q:\n%s\ninstead of\n%s", tc.harness, tc.args, tc.vars, got, tc.want)
 		}
 	}
 }
@@ -278,17 +199,28 @@ const (
 )
 
 // full is a home in which everything has been used, in more than this project.
-var full = machine{
-	"/home/dev/.claude/", "/home/dev/.claude/.credentials.json", "/home/dev/.claude/settings.json",
-	"/home/dev/.claude/projects/-home-dev-work-my-shop-v2/", "/home/dev/.claude/projects/-home-dev-work-my-shop-v2/memory/",
-	"/home/dev/.claude/projects/-home-dev-work-other/", "/home/dev/.claude/projects/-home-dev-work-other/memory/",
-	"/home/dev/.claude/projects/-tmp-shop/", "/home/dev/.claude/projects/-tmp-shop/memory/",
-	"/home/dev/.codex/", "/home/dev/.codex/auth.json", "/home/dev/.codex/sessions/", "/home/dev/.codex/config.toml",
-	"/home/dev/.gemini/", "/home/dev/.config/opencode/",
-	"/home/dev/.kiro/", "/home/dev/.kiro/sessions/", "/home/dev/.local/share/kiro-cli/data.sqlite3",
-	"/home/dev/.pi/", "/home/dev/.pi/agent/auth.json", "/home/dev/.pi/agent/sessions/--home-dev-work-my_shop.v2--/",
-	"/home/dev/.pi/agent/sessions/--tmp-shop--/",
-}
+var full = func() machine {
+	out := machine{hostHome + "/.local/share/kiro-cli/data.sqlite3"}
+	for _, h := range Table {
+		in := func(path string) { out = append(out, hostHome+"/"+path) }
+		in(h.dir + "/")
+		in(h.dir + "/sessions/")
+		in(h.dir + "/settings.json")
+		if h.credential != "" {
+			in(h.credential)
+		}
+		for _, p := range []string{project, "/tmp/shop", hostHome + "/work/other"} {
+			if h.transcripts == nil {
+				continue
+			}
+			in(h.transcripts(p) + "/")
+			if h.obeyed != "" {
+				in(h.transcripts(p) + "/" + h.obeyed + "/")
+			}
+		}
+	}
+	return out
+}()
 
 func (m machine) input(project string, whole bool) BindInput {
 	dir, _ := policy.Workdir(project)
@@ -312,29 +244,6 @@ func text(b *strings.Builder, a Access) {
 	for _, s := range a.Notes {
 		fmt.Fprintf(b, "  note %s\n", s)
 	}
-}
-
-func TestBinds(t *testing.T) {
-	var b strings.Builder
-	for _, c := range []struct {
-		title   string
-		m       machine
-		project string
-		whole   bool
-	}{
-		{"everything there", full, project, false},
-		{"a project that is not at its own path inside", full, "/tmp/shop", false},
-		{"nothing there", nil, project, false},
-		{"never used in this project", full, "/home/dev/work/new", false},
-		{"--bind-harness-home", full, project, true},
-		{"--bind-harness-home, nothing there", nil, project, true},
-	} {
-		for _, h := range append(slices.Clone(Table), Harness{}) {
-			fmt.Fprintf(&b, "%s: %q\n", c.title, h.Name)
-			text(&b, h.Binds(c.m.input(c.project, c.whole)))
-		}
-	}
-	golden(t, "binds.txt", b.String())
 }
 
 // TestBindsShut: what the issue keeps out stays out, whatever is there.
@@ -455,29 +364,32 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-func TestPlace(t *testing.T) {
-	for _, tc := range []struct {
-		harness string
-		kind    Extra
-		want    string
-	}{
-		{"pi", Skill, ".pi/agent/skills/x"}, {"pi", Extension, ".pi/agent/extensions/x"}, {"pi", Prompts, ".pi/agent/prompts"}, {"claude", Prompt, ".claude/commands/x"},
-		{"codex", Skill, ".codex/skills/x"}, {"codex", Prompt, ""}, {"claude", Extension, ""}, {"kiro", Skill, ""},
-	} {
-		if got := lookup(t, tc.harness).Place(tc.kind, "x"); got != tc.want {
-			t.Errorf("%s, %s: %q", tc.harness, tc.kind, got)
-		}
-	}
-}
-
 // unset is a run that passes no variable.
 func unset(string) string { return "" }
 
-func TestSeeds(t *testing.T) {
-	var b strings.Builder
-	for _, dir := range []string{project, "/project", "/home/dev/a \"b\"\\c\n\x7f<é>"} {
-		for _, h := range append(slices.Clone(Table), Harness{}) {
-			fmt.Fprintf(&b, "%q in %q\n", h.Name, dir)
+// TestWhatItGets holds what each agent gets: of the host's home, in its own, and as a layer
+// of the image.
+func TestWhatItGets(t *testing.T) {
+	for _, h := range append(slices.Clone(Table), Generic) {
+		var b strings.Builder
+		for _, c := range []struct {
+			title   string
+			m       machine
+			project string
+			whole   bool
+		}{
+			{"everything there", full, project, false},
+			{"a project that is not at its own path inside", full, "/tmp/shop", false},
+			{"nothing there", nil, project, false},
+			{"never used in this project", full, hostHome + "/work/new", false},
+			{"--bind-harness-home", full, project, true},
+			{"--bind-harness-home, nothing there", nil, project, true},
+		} {
+			fmt.Fprintf(&b, "%s:\n", c.title)
+			text(&b, h.Binds(c.m.input(c.project, c.whole)))
+		}
+		for _, dir := range []string{project, "/project", "/home/dev/a \"b\"\\c\n\x7f<é>"} {
+			fmt.Fprintf(&b, "seeds in %q:\n", dir)
 			for _, s := range h.Seeds(dir, h.Binds(full.input(project, false)).Links, unset) {
 				fmt.Fprintf(&b, "~/%s %o\n%s", s.Path, s.Mode, s.Content)
 				if path.IsAbs(s.Path) || s.Mode != 0o600 {
@@ -494,9 +406,14 @@ func TestSeeds(t *testing.T) {
 				}
 			}
 		}
+		if h.Package != "" {
+			fmt.Fprintf(&b, "in the image:\n%s", layer(t, h.Name))
+		}
+		golden(t, cmp.Or(h.Name, "generic")+".txt", b.String())
 	}
-	golden(t, "seeds.txt", b.String())
+}
 
+func TestSeeds(t *testing.T) {
 	// Nothing is written through a link into the host's home.
 	for _, h := range Table {
 		own := h.Seeds(project, h.Binds(machine(nil).input(project, true)).Links, unset)
@@ -511,32 +428,6 @@ func TestSeeds(t *testing.T) {
 		}
 		if len(own) != want {
 			t.Errorf("%s: its own directory is not seeded when the host has none", h.Name)
-		}
-	}
-}
-
-// TestClaudeKey: claude knows a key that it may use by its end, and of a key that this
-// would be much of nothing is written down.
-func TestClaudeKey(t *testing.T) {
-	for key, want := range map[string]string{
-		"": "", "sk-short-0123456789-0123456789-0123456789": "",
-		"sk-ant-" + strings.Repeat("x", 60) + "0123456789abcdefghij": "0123456789abcdefghij",
-		strings.Repeat("y", 80) + "9876543210abcdefghij\n":           "9876543210abcdefghij",
-	} {
-		var own struct {
-			Responses struct{ Approved []string } `json:"customApiKeyResponses"`
-		}
-		asked := lookup(t, "claude").Seeds(project, nil, func(name string) string {
-			if name != "ANTHROPIC_API_KEY" {
-				return ""
-			}
-			return key
-		})
-		if err := json.Unmarshal(asked[0].Content, &own); err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Join(own.Responses.Approved, " "); got != want || len(asked[0].Content) > 400 {
-			t.Errorf("%q: %q is approved: %s", key, got, asked[0].Content)
 		}
 	}
 }

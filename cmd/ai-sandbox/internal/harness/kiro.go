@@ -4,8 +4,8 @@
 
 package harness
 
-var kiro = Harness{
-	Name: "kiro", Command: []string{"kiro-cli", "chat"}, About: "Kiro's command line",
+var _ = add(Harness{
+	Order: 4, Name: "kiro", Command: []string{"kiro-cli", "chat"}, About: "Kiro's command line",
 	Credentials: []string{"KIRO_API_KEY"},
 	Hosts:       []string{"q.us-east-1.amazonaws.com"},
 	Skip:        Skip{Flag: "--trust-all-tools", Choices: []string{"--trust-all-tools", "--trust-tools"}, Short: []string{"-a"}},
@@ -21,4 +21,5 @@ var kiro = Harness{
 	guide:   ".kiro/steering/sandbox.md",
 	dir:     ".kiro",
 	dangers: "settings, hooks, steering files, agents and MCP servers",
-}
+	project: []string{".kiro/"},
+})

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-var pi = Harness{
-	Name: "pi", Command: []string{"pi"}, About: "the pi coding agent (default)",
+var _ = add(Harness{
+	Order: 1, Name: "pi", Command: []string{"pi"}, About: "the pi coding agent (default)",
 	Package: "@earendil-works/pi-coding-agent", Version: "1.6.0",
 	Token: "AI_API_TOKEN", Bridge: true, Credentials: []string{"AI_API_TOKEN"},
 	// Its hosts are its providers' (see pibridge), and the thinking level is in its
@@ -18,7 +18,8 @@ var pi = Harness{
 	extras:  map[Extra]string{Skill: ".pi/agent/skills", Prompt: ".pi/agent/prompts", Prompts: ".pi/agent/prompts", Extension: ".pi/agent/extensions"},
 	dir:     ".pi", credential: ".pi/agent/auth.json", locks: true, transcripts: piTranscripts, seeds: piSeeds,
 	dangers: "extensions, skills, MCP servers and the commands that auth.json may name",
-}
+	project: []string{".pi/"},
+})
 
 // piSeeds: without it pi asks for trust in a project with a .pi directory, and
 // does without that when it can't ask.

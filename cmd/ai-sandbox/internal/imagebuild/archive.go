@@ -206,18 +206,18 @@ func (r Request) remembered(in inputs) (archived, error) {
 			return a, err
 		}
 	}
-	for _, name := range r.harnesses() {
-		if in.locks[name] == nil {
+	for _, h := range r.Harnesses {
+		if in.locks[h.Name] == nil {
 			continue
 		}
 		var rec lockRecord
-		if _, err := readRecord(r.lockFile(name), &rec); err != nil {
+		if _, err := readRecord(r.lockFile(h.Name), &rec); err != nil {
 			return a, err
 		}
 		if a.Locks == nil {
 			a.Locks = map[string]lockRecord{}
 		}
-		a.Locks[name] = rec
+		a.Locks[h.Name] = rec
 	}
 	return a, nil
 }
@@ -281,16 +281,17 @@ func (r Request) inputsOf(a archived, now time.Time) (inputs, error) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.Locks)) {
-		if !slices.Contains(r.harnesses(), name) {
+		i := slices.IndexFunc(r.Harnesses, func(h image.Harness) bool { return h.Name == name })
+		if i < 0 {
 			return in, fmt.Errorf("it has %+.40q, which is not in harness_packages here: set that as where it was made", name)
 		}
-		rec := a.Locks[name]
-		lock, err := image.ParseLock(name, []byte(rec.Package), []byte(rec.Packages))
+		h, rec := r.Harnesses[i], a.Locks[name]
+		lock, err := h.ParseLock([]byte(rec.Package), []byte(rec.Packages))
 		if err != nil {
 			return in, err
 		}
 		l := lockRecord{Version: lock.Version, Node: lock.Node, Package: string(lock.Package), Packages: string(lock.Packages)}
-		if l.sum() != rec.Sum || l.sum() != rec.sum() || !image.Older(image.HarnessVersion(name), l.Version) {
+		if l.sum() != rec.Sum || l.sum() != rec.sum() || !image.Older(h.Version, l.Version) {
 			return in, fmt.Errorf("its lock file of %s is not as npm and ai-sandbox made it", name)
 		}
 		in = in.with(name, lock)
@@ -348,9 +349,9 @@ func (r Request) newer(here, there inputs) error {
 	if r.NodeVersion == "" && image.Older(there.node.Version, here.node.Version) {
 		return fmt.Errorf("node is at %s here, and at %s in the archive: %s%s", here.node.Version, there.node.Version, keep, r.nodeFile())
 	}
-	for _, name := range r.harnesses() {
-		if is, was := here.version(name), there.version(name); image.Older(was, is) {
-			return fmt.Errorf("%s is at %s here, and at %s in the archive: %s%s", name, is, was, keep, r.lockFile(name))
+	for _, h := range r.Harnesses {
+		if is, was := here.version(h), there.version(h); image.Older(was, is) {
+			return fmt.Errorf("%s is at %s here, and at %s in the archive: %s%s", h.Name, is, was, keep, r.lockFile(h.Name))
 		}
 	}
 	return nil
@@ -627,8 +628,10 @@ func (r Request) remember(here inputs, l looked, undo *[]func() error) error {
 		is   bool
 	}
 	var records []record
-	for name, l := range l.rec.Locks {
-		records = append(records, record{r.lockFile(name), l, here.version(name) != in.version(name)})
+	for _, h := range r.Harnesses {
+		if rec, ok := l.rec.Locks[h.Name]; ok {
+			records = append(records, record{r.lockFile(h.Name), rec, here.version(h) != in.version(h)})
+		}
 	}
 	records = append(records, []record{
 		{r.sumFile(in.node), l.rec.Sum, l.rec.Sum != nil && known.SHA256 == ""},

@@ -706,8 +706,8 @@ func TestLoadBesideAnother(t *testing.T) {
 // newerLock is a harness that an update would have found.
 func newerLock(t *testing.T) *image.Lock {
 	t.Helper()
-	const module = "@earendil-works/pi-coding-agent"
-	l, err := image.ParseLock("pi", []byte(`{"dependencies":{"`+module+`":"99.0.0"}}`),
+	module := agent(t, "pi").Module
+	l, err := agent(t, "pi").ParseLock([]byte(`{"dependencies":{"`+module+`":"99.0.0"}}`),
 		[]byte(`{"packages":{"":{},"node_modules/`+module+`":{"version":"99.0.0","integrity":"sha512-abc","engines":{"node":">=22.0.0"}}}}`))
 	if err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ func (r Request) configuration(kind image.Kind) (digest.Digest, error) {
 			return "", err
 		}
 		recipe.Node.SHA256 = fixed.Encoded()
-		recipe.Harnesses, recipe.Apt, recipe.Setup = r.harnesses(), r.Apt, r.Setup
+		recipe.Harnesses, recipe.Apt, recipe.Setup = r.Harnesses, r.Apt, r.Setup
 	}
 	built, err := recipe.Render()
 	return built.Hash, err
@@ -73,8 +73,8 @@ func (r Request) before(in inputs, exists func(id string) (bool, error)) (p Plan
 			continue
 		}
 		p = Plan{BaseRef: in.base, BaseDigest: digest.Digest(base), Sandbox: s.image(image.KindSandbox), Gate: gates[i].image(image.KindGate)}
-		for _, name := range r.harnesses() {
-			p.Harnesses = append(p.Harnesses, Harness{name, s.Labels[image.LabelHarness+name]})
+		for _, h := range r.Harnesses {
+			p.Harnesses = append(p.Harnesses, Harness{h.Name, s.Labels[image.LabelHarness+h.Name]})
 		}
 		return p, s.Built, true, nil
 	}

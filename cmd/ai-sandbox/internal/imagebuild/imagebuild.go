@@ -54,9 +54,9 @@ type Request struct {
 	Verify  func(ctx context.Context, list, signature []byte) (signer string, err error)
 	// CA is the user's own, or nil.
 	CA image.CA
-	// Harnesses are the set of the sandbox's image, nil for image.DefaultHarnesses.
+	// Harnesses are the set of the sandbox's image (see image.Recipe).
 	// Apt (see image.Packages) and Setup are what the user adds to it, or nil.
-	Harnesses []string
+	Harnesses []image.Harness
 	Apt       []string
 	Setup     []byte
 	// EntrypointSHA256 is the checksum of the entrypoint program, and
@@ -193,8 +193,8 @@ func (r Request) Plan() (Plan, error) {
 func (r Request) plan(in inputs) (Plan, error) {
 	p := Plan{BaseRef: in.base, BaseDigest: in.pin.Digest, Pinned: in.pin.Resolved, in: in}
 	p.Due = r.due(in, time.Now())
-	for _, name := range r.harnesses() {
-		p.Harnesses = append(p.Harnesses, Harness{name, in.version(name)})
+	for _, h := range r.Harnesses {
+		p.Harnesses = append(p.Harnesses, Harness{h.Name, in.version(h)})
 	}
 	on := image.Base{Ref: in.base, Digest: p.BaseDigest}
 	// At once: with a large CA file each takes some milliseconds of a start.
@@ -206,7 +206,7 @@ func (r Request) plan(in inputs) (Plan, error) {
 			return
 		}
 		p.Sandbox, errs[0] = r.planImage(image.Recipe{Kind: image.KindSandbox, Base: on, Node: in.node, EntrypointSHA256: r.EntrypointSHA256, CA: r.CA,
-			Packages: in.packages, Harnesses: r.harnesses(), Locks: in.locks, Apt: r.Apt, Setup: r.Setup})
+			Packages: in.packages, Harnesses: r.Harnesses, Locks: in.locks, Apt: r.Apt, Setup: r.Setup})
 	})
 	wg.Go(func() {
 		p.Gate, errs[1] = r.planImage(image.Recipe{Kind: image.KindGate, Base: on, EntrypointSHA256: r.EntrypointSHA256, CA: r.CA, Packages: in.packages})

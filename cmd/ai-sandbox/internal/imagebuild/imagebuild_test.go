@@ -21,6 +21,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"ai-sandbox/cmd/ai-sandbox/internal/harness"
 	"ai-sandbox/image"
 )
 
@@ -213,12 +214,24 @@ type world struct {
 	said     []string
 }
 
+// agents is a set, and agent one of them.
+func agents(t testing.TB, names ...string) []image.Harness {
+	t.Helper()
+	set, err := harness.ForImage(names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func agent(t testing.TB, name string) image.Harness { return agents(t, name)[0] }
+
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	dir := t.TempDir()
 	w := &world{site: newSite(t), builder: &fakeBuilder{images: map[string]bool{}, names: map[string]string{}, manifest: map[string]string{},
 		packages: "deb libssl3t64 3.5.1-1 amd64\n"}}
-	w.req = Request{NodeVersion: nodeVersion, NodeMirror: w.site.URL + "/dist/", EntrypointSHA256: sumOfBytes("e"), Entrypoint: program("e"), Arch: "amd64", TTLDays: 7,
+	w.req = Request{NodeVersion: nodeVersion, NodeMirror: w.site.URL + "/dist/", EntrypointSHA256: sumOfBytes("e"), Entrypoint: program("e"), Arch: "amd64", TTLDays: 7, Harnesses: agents(t, "pi"),
 		CacheDir: filepath.Join(dir, "cache"), StateDir: filepath.Join(dir, "state")}
 	w.opt.Resolve = func(context.Context, image.Reference) (digest.Digest, error) { w.resolved++; return digestA, nil }
 	w.opt.Say = func(f string, a ...any) { w.said = append(w.said, fmt.Sprintf(f, a...)) }

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -40,16 +39,16 @@ type inputs struct {
 	demandsErr error
 	packages   string
 	node       image.Node // its checksum may not be known
-	// locks are the harnesses at another version than the recipe's own.
+	// locks are the harnesses at another version than their own.
 	locks map[string]*image.Lock
 }
 
 // version is that of a harness.
-func (in inputs) version(harness string) string {
-	if l := in.locks[harness]; l != nil {
+func (in inputs) version(h image.Harness) string {
+	if l := in.locks[h.Name]; l != nil {
 		return l.Version
 	}
-	return image.HarnessVersion(harness)
+	return h.Version
 }
 
 // with is the inputs with another lock file, or without one.
@@ -60,14 +59,6 @@ func (in inputs) with(harness string, l *image.Lock) inputs {
 	}
 	in.locks[harness] = l
 	return in
-}
-
-// harnesses is the set of the sandbox's image.
-func (r Request) harnesses() []string {
-	if r.Harnesses == nil {
-		return strings.Split(image.DefaultHarnesses, ",")
-	}
-	return r.Harnesses
 }
 
 func (a baseRecord) same(b baseRecord) bool {
@@ -105,13 +96,13 @@ func (r Request) inputs() (inputs, error) {
 	if in.node, err = r.node(version); err != nil {
 		return inputs{}, err
 	}
-	for _, name := range r.harnesses() {
-		l, err := r.recordedLock(name)
+	for _, h := range r.Harnesses {
+		l, err := r.recordedLock(h)
 		if err != nil {
 			return inputs{}, err
 		}
 		if l != nil {
-			in = in.with(name, l)
+			in = in.with(h.Name, l)
 		}
 	}
 	return in, nil

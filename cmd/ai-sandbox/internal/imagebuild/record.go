@@ -133,13 +133,13 @@ func (r Request) recordedNode() (string, error) {
 func (r Request) nodeFile() string { return filepath.Join(r.CacheDir, "node", "newest.json") }
 
 // recordedLock is the newest version of a harness that Update found, or nil.
-func (r Request) recordedLock(harness string) (*image.Lock, error) {
+func (r Request) recordedLock(h image.Harness) (*image.Lock, error) {
 	var rec lockRecord
-	path := r.lockFile(harness)
+	path := r.lockFile(h.Name)
 	if ok, err := readRecord(path, &rec); err != nil || !ok {
 		return nil, err
 	}
-	if !image.Older(image.HarnessVersion(harness), rec.Version) {
+	if !image.Older(h.Version, rec.Version) {
 		return nil, nil // ai-sandbox itself has moved on
 	}
 	// It was parsed when it was written; to do so at each start would cost some

@@ -230,7 +230,7 @@ func TestUpdateFromUnsigned(t *testing.T) {
 	w.ensure(t)
 	w.rules("sha256:rules")
 	w.signed(digestB, digestB)
-	w.builder.scripts = map[string]string{image.NewestScript("pi"): image.HarnessVersion("pi") + "\n"}
+	w.builder.scripts = map[string]string{agent(t, "pi").NewestScript(): agent(t, "pi").Version + "\n"}
 	_, err := w.req.Ensure(t.Context(), w.builder, w.opt)
 	var hint interface{ Hint() string }
 	if !errors.As(err, &hint) || !strings.Contains(hint.Hint(), "ai-sandbox update") {

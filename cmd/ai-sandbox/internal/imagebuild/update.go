@@ -275,43 +275,43 @@ func (r Request) today(ctx context.Context, b Builder, o Options, in inputs, out
 
 // newestLocks puts newer harnesses into the inputs, where there are any.
 func (r Request) newestLocks(ctx context.Context, b Builder, id string, next *inputs, out *Outcome) error {
-	for _, name := range r.harnesses() {
-		found, err := r.newestVersion(ctx, b, id, name, *next)
+	for _, h := range r.Harnesses {
+		found, err := r.newestVersion(ctx, b, id, h, *next)
 		if err != nil {
 			return err
 		}
-		if found.version(name) == next.version(name) {
+		if found.version(h) == next.version(h) {
 			continue
 		}
-		text, err := b.RunScript(ctx, id, image.LockScript(name))
+		text, err := b.RunScript(ctx, id, h.LockScript())
 		if err != nil {
-			return fmt.Errorf("ask for the packages of %s: %w", name, err)
+			return fmt.Errorf("ask for the packages of %s: %w", h.Name, err)
 		}
-		l, err := image.ReadLock(name, text)
+		l, err := h.ReadLock(text)
 		if err != nil {
 			return err
 		}
 		if image.Older(next.node.Version, l.Node) {
-			out.note("%s stays at %s: %s needs node %s", name, next.version(name), l.Version, l.Node)
+			out.note("%s stays at %s: %s needs node %s", h.Name, next.version(h), l.Version, l.Node)
 			continue
 		}
-		*next = next.with(name, l)
+		*next = next.with(h.Name, l)
 	}
 	return nil
 }
 
 // newestVersion puts a harness's newest version into the inputs, without its lock
 // file.
-func (r Request) newestVersion(ctx context.Context, b Builder, id, name string, next inputs) (inputs, error) {
-	text, err := b.RunScript(ctx, id, image.NewestScript(name))
+func (r Request) newestVersion(ctx context.Context, b Builder, id string, h image.Harness, next inputs) (inputs, error) {
+	text, err := b.RunScript(ctx, id, h.NewestScript())
 	if err != nil {
-		return next, fmt.Errorf("ask for the newest %s: %w", name, err)
+		return next, fmt.Errorf("ask for the newest %s: %w", h.Name, err)
 	}
-	v, err := image.ReadVersion(name, text)
-	if err != nil || !image.Older(next.version(name), v) {
+	v, err := h.ReadVersion(text)
+	if err != nil || !image.Older(next.version(h), v) {
 		return next, err
 	}
-	return next.with(name, &image.Lock{Version: v}), nil
+	return next.with(h.Name, &image.Lock{Version: v}), nil
 }
 
 // recipeChanges are those that a recipe names.
@@ -324,8 +324,8 @@ func (r Request) recipeChanges(a, b inputs) []image.Change {
 	}
 	add("base", a.base.String(), string(a.pin.Digest), string(b.pin.Digest))
 	add("node", "node", a.node.Version, b.node.Version)
-	for _, name := range r.harnesses() {
-		add("harness", name, a.version(name), b.version(name))
+	for _, h := range r.Harnesses {
+		add("harness", h.Name, a.version(h), b.version(h))
 	}
 	return out
 }

@@ -23,7 +23,7 @@ import (
 // version of Node.
 func (w *world) harnessAt(t *testing.T, harness, version, node string) {
 	t.Helper()
-	module := image.HarnessModule(harness)
+	module := agent(t, harness).Module
 	marshal := func(v any) string {
 		b, err := json.Marshal(v)
 		if err != nil {
@@ -32,8 +32,8 @@ func (w *world) harnessAt(t *testing.T, harness, version, node string) {
 		return string(b)
 	}
 	deps := map[string]any{module: version}
-	w.builder.scripts[image.NewestScript(harness)] = version + "\n"
-	w.builder.scripts[image.LockScript(harness)] = marshal([]string{
+	w.builder.scripts[agent(t, harness).NewestScript()] = version + "\n"
+	w.builder.scripts[agent(t, harness).LockScript()] = marshal([]string{
 		marshal(map[string]any{"dependencies": deps}),
 		marshal(map[string]any{"packages": map[string]any{
 			"": map[string]any{"dependencies": deps},
@@ -47,7 +47,7 @@ func newUpdateWorld(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
 	w.builder.scripts = map[string]string{image.UpgradesScript: "Reading package lists...\n"}
-	w.harnessAt(t, "pi", image.HarnessVersion("pi"), "22.19.0")
+	w.harnessAt(t, "pi", agent(t, "pi").Version, "22.19.0")
 	return w
 }
 
@@ -227,7 +227,7 @@ func TestUpdateHarness(t *testing.T) {
 	w := newUpdateWorld(t)
 	w.ensure(t)
 	w.harnessAt(t, "pi", "1.7.0", "22.19.0")
-	want := image.Change{Kind: "harness", Name: "pi", From: image.HarnessVersion("pi"), To: "1.7.0"}
+	want := image.Change{Kind: "harness", Name: "pi", From: agent(t, "pi").Version, To: "1.7.0"}
 	if out := w.check(t); len(out.Changes) != 1 || out.Changes[0] != want {
 		t.Errorf("a check says %+v", out.Changes)
 	}
@@ -269,11 +269,11 @@ func TestUpdateHarness(t *testing.T) {
 // others have, too.
 func TestUpdateHarnessSet(t *testing.T) {
 	w := newUpdateWorld(t)
-	w.req.Harnesses = []string{"pi", "codex"}
-	w.harnessAt(t, "codex", image.HarnessVersion("codex"), "16.0.0")
+	w.req.Harnesses = agents(t, "pi", "codex")
+	w.harnessAt(t, "codex", agent(t, "codex").Version, "16.0.0")
 	first := w.ensure(t)
 	w.harnessAt(t, "codex", "1.0.0", "16.0.0")
-	want := image.Change{Kind: "harness", Name: "codex", From: image.HarnessVersion("codex"), To: "1.0.0"}
+	want := image.Change{Kind: "harness", Name: "codex", From: agent(t, "codex").Version, To: "1.0.0"}
 	if out := w.check(t); len(out.Changes) != 1 || out.Changes[0] != want {
 		t.Errorf("a check says %+v", out.Changes)
 	}
@@ -281,26 +281,26 @@ func TestUpdateHarnessSet(t *testing.T) {
 		t.Errorf("an update says %+v", out.Changes)
 	}
 	p := w.ensure(t)
-	if p.Sandbox.Labels["aisb.harness.codex"] != "1.0.0" || p.Sandbox.Labels["aisb.harness.pi"] != image.HarnessVersion("pi") || p.Sandbox.Ref == first.Sandbox.Ref {
+	if p.Sandbox.Labels["aisb.harness.codex"] != "1.0.0" || p.Sandbox.Labels["aisb.harness.pi"] != agent(t, "pi").Version || p.Sandbox.Ref == first.Sandbox.Ref {
 		t.Errorf("runs stand on %v", p.Sandbox.Labels)
 	}
-	if want := []Harness{{"pi", image.HarnessVersion("pi")}, {"codex", "1.0.0"}}; !reflect.DeepEqual(p.Harnesses, want) {
+	if want := []Harness{{"pi", agent(t, "pi").Version}, {"codex", "1.0.0"}}; !reflect.DeepEqual(p.Harnesses, want) {
 		t.Errorf("the plan has %v", p.Harnesses)
 	}
 	builds := len(w.builder.builds)
-	w.req.Harnesses = []string{"codex"}
+	w.req.Harnesses = agents(t, "codex")
 	alone := w.ensure(t)
 	if alone.Sandbox.Labels["aisb.harness.codex"] != "1.0.0" || alone.Sandbox.Labels["aisb.harness.pi"] != "" || len(w.builder.builds) != builds+1 {
 		t.Errorf("codex alone stands on %v after %d builds", alone.Sandbox.Labels, len(w.builder.builds)-builds)
 	}
 	// Side by side: neither took the place of the other, and the gate's is the same.
-	w.req.Harnesses = []string{"pi", "codex"}
+	w.req.Harnesses = agents(t, "pi", "codex")
 	if again := w.ensure(t); again.Sandbox.ID != p.Sandbox.ID || again.Gate.ID != alone.Gate.ID || len(w.builder.builds) != builds+1 {
 		t.Errorf("back at the first set: %s, %s", again.Sandbox.Ref, again.Gate.ID)
 	}
 	// The other set has nothing more to do with codex.
-	w.req.Harnesses = nil
-	delete(w.builder.scripts, image.NewestScript("codex"))
+	w.req.Harnesses = agents(t, "pi")
+	delete(w.builder.scripts, agent(t, "codex").NewestScript())
 	if out := w.check(t); len(out.Changes) != 1 || out.Changes[0].Kind != "image" {
 		t.Errorf("a check of pi alone says %+v", out.Changes)
 	}

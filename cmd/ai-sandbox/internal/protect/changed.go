@@ -7,6 +7,7 @@ package protect
 import (
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -17,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ai-sandbox/cmd/ai-sandbox/internal/harness"
 	"ai-sandbox/policy"
 )
 
@@ -56,24 +58,39 @@ var names = sync.OnceValue(func() map[string]string {
 			out[n] = what
 		}
 	}
+	_, files := harness.Obeyed()
+	for _, n := range files {
+		out[n] = whatAgents
+	}
 	return out
 })
 
 // dirs are directories with nothing in them but what is obeyed.
-var dirs = map[string]string{
+var dirs = sync.OnceValue(func() map[string]string {
+	out := maps.Clone(obeyedDirs)
+	list, _ := harness.Obeyed()
+	for _, n := range list {
+		out[n] = whatAgents
+	}
+	return out
+})
+
+// obeyedDirs are those that are not an adapter's to say.
+var obeyedDirs = map[string]string{
 	".github": whatCI, ".gitlab": whatCI, ".circleci": whatCI, ".buildkite": whatCI, ".woodpecker": whatCI, ".forgejo": whatCI, ".gitea": whatCI,
 	".husky": whatGit, ".githooks": whatGit,
 	".vscode": whatEditor, ".idea": whatEditor, ".devcontainer": whatEditor, ".zed": whatEditor, ".fleet": whatEditor,
-	".claude": whatAgents, ".cursor": whatAgents, ".codex": whatAgents, ".pi": whatAgents, ".kiro": whatAgents, ".gemini": whatAgents, ".agents": whatAgents, ".ai-sandbox": whatAgents,
+	".cursor": whatAgents, ".agents": whatAgents, ".ai-sandbox": whatAgents,
 	".yarn": whatPackages, ".cargo": whatPackages, ".mvn": whatBuild,
 }
 
 // closed are directories of programs that are too many to look at.
 var closed = map[string]bool{"node_modules": true, ".venv": true, "venv": true}
 
-// obeyed are the names, by who obeys them.
+// obeyed are the names, by who obeys them; those of the agents that there are adapters
+// for are said there.
 var obeyed = map[string]string{
-	whatAgents: "AGENTS.md AGENT.md CLAUDE.md CLAUDE.local.md GEMINI.md .cursorrules .windsurfrules .clinerules .mcp.json .aider.conf.yml",
+	whatAgents: "AGENTS.md AGENT.md .cursorrules .windsurfrules .clinerules .mcp.json .aider.conf.yml",
 	whatBuild: "Makefile makefile GNUmakefile justfile Justfile .justfile Taskfile.yml Taskfile.yaml Rakefile CMakeLists.txt CMakePresets.json meson.build configure configure.ac build.rs " +
 		"build.gradle build.gradle.kts settings.gradle settings.gradle.kts gradlew gradle.properties gradle-wrapper.properties gradle-wrapper.jar pom.xml mvnw build.xml build.sbt BUILD BUILD.bazel WORKSPACE WORKSPACE.bazel MODULE.bazel .bazelrc " +
 		"Dockerfile Containerfile docker-compose.yml docker-compose.yaml compose.yml compose.yaml Vagrantfile Tiltfile Procfile flake.nix shell.nix default.nix build.zig setup.py setup.cfg conftest.py noxfile.py tox.ini pytest.ini sitecustomize.py manage.py gulpfile.js Gruntfile.js",
@@ -371,7 +388,7 @@ func (w *walk) entry(dir int, at place, e os.DirEntry) {
 		what = whatGit
 	}
 	if what == "" && !at.git {
-		if what = dirs[name]; what == "" && !e.IsDir() {
+		if what = dirs()[name]; what == "" && !e.IsDir() {
 			what = whatOf(name)
 		}
 	}
