@@ -20,6 +20,7 @@ import (
 	"testing"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
+	"ai-sandbox/cmd/ai-sandbox/internal/harness"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
 	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
 	"ai-sandbox/cmd/ai-sandbox/internal/session"
@@ -312,7 +313,7 @@ func TestMessages(t *testing.T) {
 		{[]string{"--print-policy", "kiro"}, 125, "ai-sandbox: error: podman's image has no kiro, and npm has no package of it; use --runtime local with one that is installed on this machine\n"},
 		{[]string{"--print-policy", "--harness-packages", "claude, codex", "claude"}, 0, "ai-sandbox: the allowlist is empty, so the gate refuses every host; --allow HOST lets one through\n" +
 			"ai-sandbox: claude has its model at api.anthropic.com, which the allowlist does not let through; add: --allow api.anthropic.com\n"},
-		{[]string{"--print-policy", "--harness-packages", "pi,kiro"}, 125, "ai-sandbox: error: harness_packages: \"kiro\" can't be put into the image (from --harness-packages); write one of pi, claude, codex, gemini, opencode, or several with commas between them\n"},
+		{[]string{"--print-policy", "--harness-packages", "pi,kiro"}, 125, "ai-sandbox: error: harness_packages: \"kiro\" can't be put into the image (from --harness-packages); write one of " + strings.Join(harness.Packaged(), ", ") + ", or several with commas between them\n"},
 		{[]string{"--print-policy", "--apt", "gcc", "--apt", "gcc;id"}, 125, "ai-sandbox: error: apt: \"gcc;id\" is not the name of a Debian package (from --apt); write NAME, or NAME=VERSION\n"},
 		{[]string{"--print-policy", "--apt", "gcc", "--apt", "gcc=1"}, 125, "ai-sandbox: error: apt: gcc and gcc=1 are two versions of one package (from --apt); keep one of them\n"},
 		{[]string{"--print-policy", "--setup", "x.sh"}, 125, "ai-sandbox: error: setup leads into the project, where a sandboxed command can change it (from --setup); keep it elsewhere, or name it in the project's .ai-sandbox/config and trust that\n"},
