@@ -94,7 +94,7 @@ func SystemID(release []byte) string {
 // A Change is one thing that differs between two images, or between an image and
 // the one that a build of today would make.
 type Change struct {
-	// Kind is base, node, harness, deb, npm or image.
+	// Kind is base, node, harness, deb, npm, file or image.
 	Kind string `json:"kind"`
 	// Image is the image that has it, where not both do.
 	Image Kind   `json:"image,omitempty"`

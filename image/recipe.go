@@ -174,6 +174,9 @@ type Recipe struct {
 	// that is run as root when all else is there, or nil; likewise.
 	Apt   []string
 	Setup []byte
+	// Again is when the script is run anew, in PackagesForm, to look at what comes of it;
+	// "" for an image that is kept.
+	Again string
 
 	// packages replaces the kind's own list in tests.
 	packages []string
@@ -212,9 +215,9 @@ func (r Recipe) check() error {
 	default:
 		return fmt.Errorf("%+q is not a kind of image", r.Kind)
 	}
-	if r.Packages != "" {
-		if t, err := time.Parse(PackagesForm, r.Packages); err != nil || t.Format(PackagesForm) != r.Packages {
-			return fmt.Errorf("%+q is not a moment like %s", r.Packages, PackagesForm)
+	for _, moment := range []string{r.Packages, r.Again} {
+		if t, err := time.Parse(PackagesForm, moment); moment != "" && (err != nil || t.Format(PackagesForm) != moment) {
+			return fmt.Errorf("%+q is not a moment like %s", moment, PackagesForm)
 		}
 	}
 	if !sha256Form().MatchString(r.EntrypointSHA256) {

@@ -168,6 +168,7 @@ func TestEveryInputIsInTheTag(t *testing.T) {
 		"apt at a version": change(func(r *Recipe) { r.Apt = []string{"gcc=4:14.2.0-1"} }),
 		"a setup script":   change(func(r *Recipe) { r.Setup = []byte("true\n") }),
 		"another script":   change(func(r *Recipe) { r.Setup = []byte("true \n") }),
+		"a script anew":    change(func(r *Recipe) { r.Setup, r.Again = []byte("true\n"), "2026-10-01T08:00:00Z" }),
 		"node checksum":    change(func(r *Recipe) { r.Node.SHA256 = strings.Repeat("a", 64) }),
 	}
 	tags := map[string]string{}
@@ -279,12 +280,14 @@ func TestIncompleteRecipes(t *testing.T) {
 			r.Harnesses = set("three")
 			r.Harnesses[0].Programs = map[string]string{"arm64": "three-arm64"}
 		},
-		"a harness twice":  func(r *Recipe) { r.Harnesses = set("one", "one") },
-		"no lock file":     func(r *Recipe) { r.Harnesses[0].Lock = nil },
-		"apt in disorder":  func(r *Recipe) { r.Apt = []string{"zsh", "gcc"} },
-		"an empty script":  func(r *Recipe) { r.Setup = []byte("\n") },
-		"empty CA":         func(r *Recipe) { r.CA = CA{} },
-		"digest not taken": func(r *Recipe) { r.Base = Base{Ref: Reference{Name: "a.example/b", Digest: someDigest}} },
+		"a harness twice":       func(r *Recipe) { r.Harnesses = set("one", "one") },
+		"no lock file":          func(r *Recipe) { r.Harnesses[0].Lock = nil },
+		"apt in disorder":       func(r *Recipe) { r.Apt = []string{"zsh", "gcc"} },
+		"an empty script":       func(r *Recipe) { r.Setup = []byte("\n") },
+		"no script anew":        func(r *Recipe) { r.Again = "2026-10-01T08:00:00Z" },
+		"a script anew one day": func(r *Recipe) { r.Setup, r.Again = []byte("true\n"), "2026-10-01" },
+		"empty CA":              func(r *Recipe) { r.CA = CA{} },
+		"digest not taken":      func(r *Recipe) { r.Base = Base{Ref: Reference{Name: "a.example/b", Digest: someDigest}} },
 	} {
 		r := sandboxRecipe(t)
 		f(&r)

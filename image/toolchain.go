@@ -89,10 +89,13 @@ func SetupSHA256(script []byte) string {
 // checkToolchain looks at all of it again.
 func (r Recipe) checkToolchain() error {
 	if r.Kind == KindGate {
-		if r.Apt != nil || r.Setup != nil {
+		if r.Apt != nil || r.Setup != nil || r.Again != "" {
 			return errors.New("nothing is added to the gate's image")
 		}
 		return nil
+	}
+	if r.Setup == nil && r.Again != "" {
+		return errors.New("there is no setup script to run anew")
 	}
 	if again, err := Packages(r.Apt); err != nil || !slices.Equal(again, r.Apt) {
 		return errors.Join(err, fmt.Errorf("%+q are not packages in order", r.Apt))
@@ -105,8 +108,39 @@ func (r Recipe) checkToolchain() error {
 	return nil
 }
 
-// debsAnew brings the manifest up to date after more was installed.
-const debsAnew = `    { ` + listDebs + `; grep -v '^deb ' ` + ManifestPath + ` || :; } >` + ManifestPath + `.new; mv ` + ManifestPath + `.new ` + ManifestPath + `; \`
+// debsAnew brings the manifest up to date after more Debian packages were installed.
+const debsAnew = `    { ` + listDebs + `; grep -v '^deb ' ` + ManifestPath + ` || :; }` + intoManifest
+
+// allAnew brings it up to date after a script that may have installed anything, anywhere,
+// or have taken it away. node_modules is npm's, pnpm's and yarn's name for where they put
+// packages (npm-folders(5)), whatever prefix npm was given; what is below one belongs to
+// it. Nothing is asked of npm, and nothing is run that a script may have put before
+// Debian's own programs.
+const allAnew = `    { ` + listDebs + `; echo "node $(/usr/local/bin/node --version | tr -d v)"; \
+      find / -xdev \( -path /tmp -o -path /var/tmp \) -prune -o -name node_modules -prune -print0 | \
+      /usr/local/bin/node -e '` + listNPM + `'; }` + intoManifest
+
+const intoManifest = ` >` + ManifestPath + `.new; mv ` + ManifestPath + `.new ` + ManifestPath + `; \`
+
+// listNPM is JavaScript that writes the packages in the directories that it reads from its
+// standard input, and those within them, each version once. A package may be a link to
+// where it is, and links may lead in circles. What has no name and version that can be
+// written on a line is no package of a registry's.
+const listNPM = `const fs = require("fs"), seen = new Set(), found = new Set(); \
+        const entries = dir => { try { return fs.readdirSync(dir); } catch { return []; } }; \
+        const list = dir => entries(dir).forEach(k => { \
+            let at = dir + "/" + k, p; \
+            if (k[0] == "@") return list(at); \
+            if (k == ".pnpm") return entries(at).forEach(s => list(at + "/" + s + "/node_modules")); \
+            if (k[0] == ".") return; \
+            try { at = fs.realpathSync(at); p = JSON.parse(fs.readFileSync(at + "/package.json", "utf8")); } catch { return; } \
+            if (seen.has(at)) return; \
+            seen.add(at); \
+            if ([p?.name, p?.version].every(s => typeof s == "string" && /^[!-~]{1,200}$/.test(s))) found.add("npm " + p.name + " " + p.version); \
+            list(at + "/node_modules"); \
+        }); \
+        fs.readFileSync(0, "utf8").split("\0").filter(d => d).forEach(list); \
+        [...found].sort().forEach(l => console.log(l))`
 
 // aptExact keeps apt-get from taking a name that no package has for an expression
 // that matches others (apt-get(8), install).
@@ -141,14 +175,18 @@ func (r Recipe) toolchainLayers(line func(string, ...any)) {
 		line("")
 		line(`COPY --chown=0:0 --chmod=0755 setup %s`, setupPath)
 		line(`RUN : setup script; set -eu; \`)
+		if r.Again != "" {
+			line(`    : run anew on %s; \`, r.Again)
+		}
 		line(`    export DEBIAN_FRONTEND=noninteractive HOME=/root; \`)
 		if r.CA != nil {
 			line(`    export NODE_EXTRA_CA_CERTS=%s; \`, ExtraCAPath)
 		}
 		line(`    cd /; %s </dev/null; \`, setupPath)
+		line(`    PATH=/usr/sbin:/usr/bin:/sbin:/bin; \`)
 		line("%s", places)
 		line("%s", emptyRun)
-		line("%s", debsAnew)
+		line("%s", allAnew)
 		line("%s", tidy)
 	}
 }

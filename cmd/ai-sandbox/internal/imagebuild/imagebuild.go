@@ -127,6 +127,8 @@ type Builder interface {
 	RemoveUnnamed(ctx context.Context, mark string) error
 	// ReadImageFile reads a file of an image, running nothing of it.
 	ReadImageFile(ctx context.Context, id, path string) ([]byte, error)
+	// ImageFiles writes all files of an image as a tar, running nothing of it.
+	ImageFiles(ctx context.Context, id string, w io.Writer) error
 	// RunScript runs a shell script in a container of an image, on the network
 	// that builds have, and returns what it wrote to standard output.
 	RunScript(ctx context.Context, id, script string) ([]byte, error)
@@ -177,6 +179,9 @@ type Options struct {
 	Output io.Writer
 	// Log is put in front of both, to take secrets out; nil takes out nothing.
 	Log func(io.Writer) io.WriteCloser
+
+	// trial: what is built is looked at and not run.
+	trial bool
 }
 
 // Plan reads what is remembered, and contacts nobody. Its error is ErrUnresolved
@@ -206,7 +211,7 @@ func (r Request) plan(in inputs) (Plan, error) {
 			return
 		}
 		p.Sandbox, errs[0] = r.planImage(image.Recipe{Kind: image.KindSandbox, Base: on, Node: in.node, EntrypointSHA256: r.EntrypointSHA256, CA: r.CA,
-			Packages: in.packages, Harnesses: r.Harnesses, Locks: in.locks, Apt: r.Apt, Setup: r.Setup})
+			Packages: in.packages, Harnesses: r.Harnesses, Locks: in.locks, Apt: r.Apt, Setup: r.Setup, Again: in.again})
 	})
 	wg.Go(func() {
 		p.Gate, errs[1] = r.planImage(image.Recipe{Kind: image.KindGate, Base: on, EntrypointSHA256: r.EntrypointSHA256, CA: r.CA, Packages: in.packages})
@@ -392,9 +397,11 @@ func (r Request) ensure(ctx context.Context, b Builder, o Options, img *Image) (
 		return err
 	}
 	// The name comes after all else, so that no image that is not whole has it.
-	o.phase(img, "its first start")
-	if err := b.PrimeImage(ctx, id); err != nil {
-		return fmt.Errorf("start %s for the first time: %w", img.Ref, err)
+	if !o.trial {
+		o.phase(img, "its first start")
+		if err := b.PrimeImage(ctx, id); err != nil {
+			return fmt.Errorf("start %s for the first time: %w", img.Ref, err)
+		}
 	}
 	// From here on it is seen through, whatever signal comes.
 	if ctx.Err() != nil {

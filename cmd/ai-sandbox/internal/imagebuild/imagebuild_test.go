@@ -1,6 +1,7 @@
 package imagebuild
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -45,6 +46,9 @@ type fakeBuilder struct {
 	packages string
 	scripts  map[string]string
 	manifest map[string]string
+	// content is what the one file of such an image says, and contents are by ids.
+	content  string
+	contents map[string]string
 	pull     func(image.Reference) (digest.Digest, error)
 	onBuild  func(context.Context, Build) error
 	onTag    func(context.Context) error
@@ -77,6 +81,7 @@ func (f *fakeBuilder) BuildImage(ctx context.Context, b Build) (string, error) {
 	id := digest.FromString(fmt.Sprint(len(f.builds))).Encoded()
 	f.images[id] = true
 	f.manifest[id] = f.packages
+	f.contents[id] = f.content
 	return id, nil
 }
 
@@ -91,7 +96,7 @@ func (f *fakeBuilder) described(id string, b Build) (string, error) {
 		return "", fmt.Errorf("no image %s", id)
 	}
 	with := digest.FromString("described " + id).Encoded()
-	f.images[with], f.manifest[with] = true, f.manifest[id]
+	f.images[with], f.manifest[with], f.contents[with] = true, f.manifest[id], f.contents[id]
 	delete(f.images, id)
 	return with, nil
 }
@@ -100,6 +105,21 @@ func (f *fakeBuilder) ReadImageFile(_ context.Context, id, _ string) ([]byte, er
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return []byte(f.manifest[id]), nil
+}
+
+func (f *fakeBuilder) ImageFiles(_ context.Context, id string, w io.Writer) error {
+	f.mu.Lock()
+	content, there := f.contents[id], f.images[id]
+	f.mu.Unlock()
+	if !there {
+		return fmt.Errorf("no image %s", id)
+	}
+	t := tar.NewWriter(w)
+	err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "opt/got", Mode: 0o644, Size: int64(len(content))})
+	if err == nil {
+		_, err = io.WriteString(t, content)
+	}
+	return errors.Join(err, t.Close())
 }
 
 func (f *fakeBuilder) RunScript(_ context.Context, id, script string) ([]byte, error) {
@@ -229,7 +249,7 @@ func agent(t testing.TB, name string) image.Harness { return agents(t, name)[0] 
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	dir := t.TempDir()
-	w := &world{site: newSite(t), builder: &fakeBuilder{images: map[string]bool{}, names: map[string]string{}, manifest: map[string]string{},
+	w := &world{site: newSite(t), builder: &fakeBuilder{images: map[string]bool{}, names: map[string]string{}, manifest: map[string]string{}, contents: map[string]string{},
 		packages: "deb libssl3t64 3.5.1-1 amd64\n"}}
 	w.req = Request{NodeVersion: nodeVersion, NodeMirror: w.site.URL + "/dist/", EntrypointSHA256: sumOfBytes("e"), Entrypoint: program("e"), Arch: "amd64", TTLDays: 7, Harnesses: agents(t, "pi"),
 		CacheDir: filepath.Join(dir, "cache"), StateDir: filepath.Join(dir, "state")}

@@ -41,6 +41,8 @@ type inputs struct {
 	node       image.Node // its checksum may not be known
 	// locks are the harnesses at another version than their own.
 	locks map[string]*image.Lock
+	// again is when the setup script is run anew for a check (image.Recipe).
+	again string
 }
 
 // version is that of a harness.

@@ -127,30 +127,44 @@ func (r Request) Update(ctx context.Context, b Builder, o Options) (out Outcome,
 func (r Request) compare(ctx context.Context, b Builder, in, next inputs, old, now Plan, out *Outcome) error {
 	out.Changes = append(out.Changes, r.recipeChanges(in, next)...)
 	for _, img := range [][2]Image{{old.Sandbox, now.Sandbox}, {old.Gate, now.Gate}} {
-		kind := img[1].Kind
-		// A manifest is kept longer than its image.
-		there, err := exists(ctx, b, img[0].ID)
+		changes, err := r.compareImage(ctx, b, img[0], img[1])
 		if err != nil {
 			return err
 		}
-		var before []image.Package
-		if there {
-			if before, err = r.packages(img[0].ID); err != nil {
-				return err
-			}
-		}
-		after, err := r.packages(img[1].ID)
-		if err != nil {
+		out.Changes = append(out.Changes, changes...)
+	}
+	// What a setup script brings may be in no list of packages.
+	if len(out.Changes) == 0 && r.Setup != nil {
+		if err := r.compareFiles(ctx, b, old.Sandbox, now.Sandbox, out); err != nil {
 			return err
 		}
-		if before == nil {
-			out.Changes = append(out.Changes, image.Change{Kind: "image", Image: kind, Name: kind.Repository(), To: img[1].Tag})
-			continue
-		}
-		out.Changes = append(out.Changes, image.Diff(kind, before, after)...)
 	}
 	out.sort()
 	return nil
+}
+
+// compareImage lists the packages that differ between two images, or the later one as a
+// whole where the other is not there any more.
+func (r Request) compareImage(ctx context.Context, b Builder, old, now Image) ([]image.Change, error) {
+	// A manifest is kept longer than its image.
+	there, err := exists(ctx, b, old.ID)
+	if err != nil {
+		return nil, err
+	}
+	var before []image.Package
+	if there {
+		if before, err = r.packages(old.ID); err != nil {
+			return nil, err
+		}
+	}
+	after, err := r.packages(now.ID)
+	if err != nil {
+		return nil, err
+	}
+	if before == nil {
+		return []image.Change{{Kind: "image", Image: now.Kind, Name: now.Kind.Repository(), To: now.Tag}}, nil
+	}
+	return image.Diff(now.Kind, before, after), nil
 }
 
 // drop removes what was built for nothing, with all that is kept of it: the images of the
@@ -210,15 +224,19 @@ func (r Request) Check(ctx context.Context, b Builder, o Options) (Outcome, erro
 			if err := r.newestLocks(ctx, b, img.ID, &next, &out); err != nil {
 				return out, err
 			}
-			if r.Setup != nil {
-				out.note("what the setup script gets was not looked at, but for Debian packages: an update runs it again")
+			if err := r.trySetup(ctx, b, o, in, next, p, &out); err != nil {
+				return out, err
 			}
 		}
 		text, err := b.RunScript(ctx, img.ID, image.UpgradesScript)
 		if err != nil {
 			return out, fmt.Errorf("ask for the packages of the %s image: %w", img.kind, err)
 		}
-		out.Changes = append(out.Changes, image.ParseUpgrades(img.kind, text)...)
+		for _, c := range image.ParseUpgrades(img.kind, text) {
+			if !slices.Contains(out.Changes, c) { // the setup script may have shown it
+				out.Changes = append(out.Changes, c)
+			}
+		}
 	}
 	out.Changes = append(out.Changes, r.recipeChanges(in, next)...)
 	out.sort()
@@ -338,7 +356,7 @@ func exists(ctx context.Context, b Builder, id string) (bool, error) {
 }
 
 // changeOrder is that of a list for people: what a recipe names comes first.
-var changeOrder = []string{"base", "node", "harness", "image", "deb", "npm"}
+var changeOrder = []string{"base", "node", "harness", "image", "deb", "npm", "file"}
 
 func (o *Outcome) sort() {
 	slices.SortStableFunc(o.Changes, func(x, y image.Change) int {

@@ -306,23 +306,6 @@ func TestUpdateHarnessSet(t *testing.T) {
 	}
 }
 
-// A check says that it does not look at all that a script gets.
-func TestCheckOfASetup(t *testing.T) {
-	w := newUpdateWorld(t)
-	said := func() bool {
-		t.Helper()
-		w.ensure(t)
-		return strings.Contains(strings.Join(w.check(t).Notes, "\n"), "setup script")
-	}
-	if said() {
-		t.Error("it is said where there is no script")
-	}
-	w.req.Setup = []byte("echo made\n")
-	if !said() {
-		t.Error("it is not said")
-	}
-}
-
 // What a user adds is in the sandbox's image alone, and in the build's context.
 func TestToolchain(t *testing.T) {
 	w := newWorld(t)

@@ -263,30 +263,55 @@ func (c *Client) claim(ctx context.Context, name string) (drop func() error, err
 // lookName is of no other container.
 func lookName() string { return "aisb-look-" + strings.ToLower(rand.Text()[:12]) }
 
-// ReadImageFile reads a file of an image. Nothing of the image is run.
-func (c *Client) ReadImageFile(ctx context.Context, id, path string) (data []byte, err error) {
-	s := primeSpec(id) // it is not started
+// lookInto makes a container of an image that is never started, and calls look with it.
+func (c *Client) lookInto(ctx context.Context, id string, look func(conn context.Context, container string) error) (err error) {
+	s := primeSpec(id)
 	s.Name = lookName()
 	// With the mapping of runs, podman would first copy the image's layers.
 	s.UserNS = specgen.Namespace{NSMode: specgen.Host}
 	drop, err := c.claim(ctx, s.Name)
 	if err != nil {
-		return nil, fmt.Errorf("look into image %.12s: %w", id, err)
+		return fmt.Errorf("look into image %.12s: %w", id, err)
 	}
 	defer func() { err = errors.Join(err, drop()) }()
 	container, err := c.createOnce(ctx, s, createTime)
 	if err != nil {
-		return nil, fmt.Errorf("look into image %.12s: %w", id, err)
+		return fmt.Errorf("look into image %.12s: %w", id, err)
 	}
 	conn, done := c.with(ctx)
 	defer done()
+	return look(conn, container)
+}
+
+// ImageFiles writes all files of an image as a tar. Nothing of the image is run.
+func (c *Client) ImageFiles(ctx context.Context, id string, w io.Writer) error {
+	return c.lookInto(ctx, id, func(conn context.Context, container string) error {
+		err := containers.Export(conn, container, w, nil)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return fmt.Errorf("read the files of image %.12s: %w", id, translate(err))
+		}
+		return nil
+	})
+}
+
+// ReadImageFile reads a file of an image. Nothing of the image is run.
+func (c *Client) ReadImageFile(ctx context.Context, id, path string) (data []byte, err error) {
 	archive := &bounded{limit: maxOutput}
-	copyOut, err := containers.CopyToArchive(conn, container, path, archive)
-	if err == nil {
-		err = copyOut()
-	}
+	err = c.lookInto(ctx, id, func(conn context.Context, container string) error {
+		copyOut, err := containers.CopyToArchive(conn, container, path, archive)
+		if err == nil {
+			err = copyOut()
+		}
+		if err != nil {
+			return fmt.Errorf("read %s from image %.12s: %w", path, id, translate(err))
+		}
+		return nil
+	})
 	if err != nil {
-		return nil, fmt.Errorf("read %s from image %.12s: %w", path, id, translate(err))
+		return nil, err
 	}
 	t := tar.NewReader(&archive.buf)
 	head, err := t.Next()
