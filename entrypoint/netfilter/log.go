@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ai-sandbox/entrypoint/firewall"
+	"ai-sandbox/entrypoint/spec"
 )
 
 // Of linux/netfilter/nfnetlink_log.h, which x/sys/unix has not.
@@ -82,7 +83,7 @@ func OpenLog() (*Log, error) {
 		raw, err = c.SyscallConn()
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("listen to the kernel's log of refused packets (the module nfnetlink_log): %w", err), c.Close())
+		return nil, errors.Join(fmt.Errorf("listen to the kernel's log of refused packets (%s nfnetlink_log): %w", spec.MissingModule, err), c.Close())
 	}
 	return &Log{conn: c, raw: raw}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ai-sandbox/entrypoint/firewall"
+	"ai-sandbox/entrypoint/spec"
 )
 
 // ErrDiffers: the kernel's ruleset is not the one that was asked for.
@@ -29,11 +31,27 @@ var hooks = map[string]*nftables.ChainHook{
 	"output":  nftables.ChainHookOutput,
 }
 
+// answerTime bounds the wait for the kernel's answers, which come at once: to a batch
+// that it can't take it gives one, and the library waits for as many as there are messages.
+const answerTime = 5 * time.Second
+
+func open() (*nftables.Conn, error) {
+	c, err := nftables.New(nftables.WithSockOptions(func(n *netlink.Conn) error { return n.SetReadDeadline(time.Now().Add(answerTime)) }))
+	if err != nil {
+		return nil, fmt.Errorf("open netfilter's netlink: %w", err)
+	}
+	return c, nil
+}
+
 // Apply adds r in one batch: the kernel takes all of it or nothing.
 func Apply(r firewall.Ruleset) error {
-	c, err := nftables.New()
+	c, err := open()
 	if err != nil {
-		return fmt.Errorf("open netfilter's netlink: %w", err)
+		return err
+	}
+	// The kernel loads the module for this, or says that there is none.
+	if _, err := c.ListTables(); err != nil {
+		return fmt.Errorf("the kernel has no nftables (%s nf_tables): %w", spec.MissingModule, err)
 	}
 	drop := nftables.ChainPolicyDrop
 	table := c.AddTable(&nftables.Table{Name: r.Table, Family: family})
@@ -54,7 +72,10 @@ func Apply(r firewall.Ruleset) error {
 			c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: exprs, UserData: comment(rule)})
 		}
 	}
-	if err := c.Flush(); err != nil {
+	switch err := c.Flush(); {
+	case errors.Is(err, unix.ENOENT): // of an expression (nf_tables_api.c, nft_expr_type_get)
+		return fmt.Errorf("the kernel lacks a part of nftables (%s nft_ct, nft_log or nft_reject_inet): %w", spec.MissingModule, err)
+	case err != nil:
 		return fmt.Errorf("apply the ruleset: %w", err)
 	}
 	return nil
@@ -64,9 +85,9 @@ func Apply(r firewall.Ruleset) error {
 // compares. The error is ErrDiffers, with what differs, when r is not exactly
 // what the kernel has.
 func Verify(r firewall.Ruleset) error {
-	c, err := nftables.New()
+	c, err := open()
 	if err != nil {
-		return fmt.Errorf("open netfilter's netlink: %w", err)
+		return err
 	}
 	tables, err := c.ListTables()
 	if err != nil {
@@ -276,9 +297,9 @@ func decoder(b []byte) (*netlink.AttributeDecoder, error) {
 // CheckShut tries to delete the table and wants to hear that this is not
 // permitted. It is for a process that has dropped its privileges.
 func CheckShut(table string) error {
-	c, err := nftables.New()
+	c, err := open()
 	if err != nil {
-		return fmt.Errorf("open netfilter's netlink: %w", err)
+		return err
 	}
 	c.DelTable(&nftables.Table{Name: table, Family: family})
 	err = c.Flush()

@@ -246,6 +246,10 @@ type ExecState struct {
 	Exited  *Exited `json:"exited,omitempty"`
 }
 
+// MissingModule is in the Reason of a Refused where the kernel lacks something that a
+// module would bring, before the names of those.
+const MissingModule = "the kernel module"
+
 // Refused tells why the command was not run. Code is ExitUnenforced or
 // ExitBadSpec; Control names what did not hold ("ruleset", "network", "mounts",
 // "namespaces", "capabilities", "seccomp", "home", "gate", "channel", "spec").
