@@ -19,6 +19,9 @@ import (
 // Main runs the role that args name and returns the exit code. began is when
 // the program started.
 func Main(began time.Time, args []string) int {
+	if len(args) == 3 && args[0] == "try" {
+		return runTry(args[1], args[2]) // a command like any other, with its environment
+	}
 	// Whatever runtime or image put there is nobody's business.
 	os.Clearenv()
 	switch {

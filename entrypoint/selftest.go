@@ -109,20 +109,27 @@ func testGate(sp *spec.Spec, want spec.GateTest) error {
 	default:
 		return errors.New("there is no way to a gate")
 	}
+	got, err := askGate(to, want.Host)
+	switch {
+	case bytes.Contains(got, []byte(want.Answer)):
+		return nil
+	case err == nil && len(got) > 0:
+		return errors.New("what answers in the gate's place has not this session's nonce and the hash of its policy")
+	case err == nil:
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("the gate does not answer: %w", err)
+}
+
+// askGate makes a plain request for a host, and returns all that comes back.
+func askGate(to netip.AddrPort, host string) ([]byte, error) {
 	c, err := dialTest(to)
 	if err != nil {
-		return fmt.Errorf("reach the gate: %w", err)
+		return nil, fmt.Errorf("reach the gate: %w", err)
 	}
 	defer c.Close()
-	if _, err := fmt.Fprintf(c, "GET http://%s/ HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", want.Host, want.Host); err != nil {
-		return fmt.Errorf("ask the gate: %w", err)
+	if _, err := fmt.Fprintf(c, "GET http://%[1]s/ HTTP/1.1\r\nHost: %[1]s\r\nConnection: close\r\n\r\n", host); err != nil {
+		return nil, fmt.Errorf("ask the gate: %w", err)
 	}
-	got, err := io.ReadAll(io.LimitReader(c, maxAnswer))
-	if !bytes.Contains(got, []byte(want.Answer)) {
-		if err == nil && len(got) > 0 {
-			return errors.New("what answers in the gate's place has not this session's nonce and the hash of its policy")
-		}
-		return fmt.Errorf("the gate does not answer: %w", errors.Join(err, io.ErrUnexpectedEOF))
-	}
-	return nil
+	return io.ReadAll(io.LimitReader(c, maxAnswer))
 }

@@ -58,6 +58,8 @@ const (
 	// there is up and is ours: the answer is a 403 that holds the line
 	// ReadyLine. It is never resolved.
 	ReadyHost = "aisb-ready.invalid"
+	// ReadyWord is what ReadyLine begins with, whatever session asks.
+	ReadyWord = "aisb-gate ready"
 )
 
 // A Config is what a gate lets through, and where it listens.
@@ -106,7 +108,7 @@ func (c Config) Listed() []policy.Entry {
 
 // ReadyLine is what the answer to the readiness probe holds.
 func (c Config) ReadyLine() string {
-	return "aisb-gate ready nonce=" + c.Nonce + " policy=" + c.PolicyHash
+	return ReadyWord + " nonce=" + c.Nonce + " policy=" + c.PolicyHash
 }
 
 // CheckReady returns an error where Nonce or PolicyHash could not be told from the

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +14,8 @@ import (
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
 	"ai-sandbox/cmd/ai-sandbox/internal/trust"
+	"ai-sandbox/gate"
+	"ai-sandbox/image"
 	"ai-sandbox/policy"
 )
 
@@ -142,11 +143,11 @@ func (a *app) tryRun(settings config.Settings, machine host.Facts) []host.Verdic
 	fail := func(err error) []host.Verdict {
 		return []host.Verdict{{Name: "sandbox", Problem: "none can be started: " + err.Error(), Fix: "ai-sandbox --net none -- true"}}
 	}
-	dir, err := os.MkdirTemp("", fmt.Sprintf("aisb-doctor-%d-", os.Getpid())) // known to clean
+	dir, remove, err := host.TempDir("doctor")
 	if err != nil {
 		return fail(fmt.Errorf("make a project to try: %w", err))
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = remove() }() // what stays is clean's
 	b := *a
 	b.Err = io.Discard // what is said of every run is no news here
 	b.project, b.workspace = dir, ""
@@ -178,21 +179,23 @@ func (a *app) tryRun(settings config.Settings, machine host.Facts) []host.Verdic
 		return fail(err)
 	}
 	set.image.KeepBase, set.image.NoPull = true, true // it asks no registry
-	p, _, err := b.policy(Invocation{Args: TrialCommand}, set)
+	p, _, err := b.policy(Invocation{Args: trialCommand(settings.Text("runtime"))}, set)
 	if err != nil {
 		return fail(err)
 	}
 	return a.engine.Trial(a.ctx, b.request(set, p), dir)
 }
 
-// TrialCommand looks from inside at what a run needs: whether a file of the user's is
+// trialCommand looks from inside at what a run needs: whether a file of the user's is
 // the user's inside, and whether the gate answers. What it makes is looked at from
-// outside.
-var TrialCommand = []string{"bash", "-c", `
-test "$(stat -c %u outside)" = "$(id -u)" && cat outside >inside && echo "owner ok"
-proxy=${http_proxy#http://}; proxy=${proxy%/}
-exec 3<>"/dev/tcp/${proxy%:*}/${proxy##*:}" && printf 'GET http://aisb-ready.invalid/ HTTP/1.1\r\nHost: aisb-ready.invalid\r\nConnection: close\r\n\r\n' >&3 && grep -q 'aisb-gate ready' <&3 && echo "gate ok"
-`}
+// outside. It is the entrypoint's own, so it needs nothing else of an image.
+func trialCommand(runtime string) []string {
+	program := image.EntrypointPath
+	if runtime == policy.RuntimeLocal {
+		program = policy.EntrypointPath
+	}
+	return []string{program, "try", gate.ReadyHost, gate.ReadyWord}
+}
 
 // A check is a verdict as JSON.
 type check struct {

@@ -96,7 +96,8 @@ type Engine struct {
 	// AskUpstream tells whether the proxy that m's gates would go through answers, and
 	// takes the credentials.
 	AskUpstream func(ctx context.Context, m Machine, u policy.Upstream) error
-	// Trial runs TrialCommand in dir, a project of its own, and judges what came of it.
+	// Trial carries the request out, whose command is trialCommand, in dir, a project of
+	// its own, and judges what came of it.
 	Trial func(ctx context.Context, r RunRequest, dir string) []host.Verdict
 }
 

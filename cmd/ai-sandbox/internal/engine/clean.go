@@ -112,8 +112,11 @@ func builds(ctx context.Context, mc cli.Machine, c *podman.Client) ([]session.Cl
 	var out []session.CleanItem
 	for _, name := range names {
 		what := "build " + name
-		if name == imagebuild.LoadName {
+		switch name {
+		case imagebuild.LoadName:
 			what = "load of images"
+		case imagebuild.TrialName:
+			what = "image of a doctor's trial"
 		}
 		out = append(out, session.Removal(what, "it did not come to its end", func(ctx context.Context) error {
 			return req.RemoveLeftover(ctx, c, name)

@@ -5,6 +5,7 @@ package engine
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -19,6 +20,8 @@ import (
 	"ai-sandbox/cmd/ai-sandbox/internal/cli"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
 	"ai-sandbox/cmd/ai-sandbox/internal/session"
+	"ai-sandbox/entrypoint/spec"
+	"ai-sandbox/gate"
 	"ai-sandbox/image"
 	"ai-sandbox/policy"
 )
@@ -125,32 +128,22 @@ func baseVerdict(r cli.ImageRequest) host.Verdict {
 // trialTime bounds the trial of a sandbox.
 const trialTime = 2 * time.Minute
 
-// trial starts a sandbox as a run does, and looks at it from inside and outside.
+// Checks that a trial makes beside the sandbox's coming up.
+const (
+	checkSandbox  = "sandbox"
+	checkNftables = "nftables"
+	checkBind     = "bind mount"
+	checkLoopback = "loopback"
+)
+
+// trial starts a sandbox as a run does, and looks at it from inside and outside. While
+// podman has no image for one, it makes one of the entrypoint alone, and the gate is this
+// program's own: all else is a run's.
 func (e *engine) trial(ctx context.Context, r cli.RunRequest, dir string) []host.Verdict {
-	box := host.Verdict{Name: "sandbox"}
-	fail := func(err error, fix string) []host.Verdict {
-		box.Problem, box.Fix = "none can be started: "+err.Error(), fix
-		return []host.Verdict{box}
-	}
-	const again = "ai-sandbox --net none -- true"
-	if r.Policy.Runtime == policy.RuntimePodman {
-		c, err := connect(ctx, r.Machine)
-		if err != nil {
-			return fail(err, "podman info")
-		}
-		ready := false
-		if e.plan != nil {
-			if ready, err = e.plan.Warm(ctx, c); err != nil {
-				return fail(err, "ai-sandbox build")
-			}
-		}
-		if !ready {
-			return untried()
-		}
-	}
+	t := trialOf{r: r, dir: dir}
 	const word = "carried from outside to inside and back"
 	if err := os.WriteFile(filepath.Join(dir, "outside"), []byte(word), 0o600); err != nil {
-		return fail(err, "ls -ld "+policy.Quote(dir))
+		return t.failed(err, "ls -ld "+policy.Quote(dir))
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, trialTime, fmt.Errorf("it did not end within %s", trialTime))
 	defer cancel()
@@ -159,47 +152,172 @@ func (e *engine) trial(ctx context.Context, r cli.RunRequest, dir string) []host
 	defer signal.Stop(signals)
 	r.Err = io.Discard
 	began := time.Now()
-	var stdout, stderr bytes.Buffer
-	rep, err := e.runSession(ctx, r, signals, func(req *session.Request) {
-		req.Trial, req.Terminal, req.Streams = true, nil, backend.Streams{Stdout: &stdout, Stderr: &stderr}
-	})
-	if err != nil {
-		fix := again
-		if rep.Session != "" {
-			fix = "ai-sandbox logs " + rep.Session
-		}
-		return fail(err, fix)
+	change := func(req *session.Request) {
+		req.Trial, req.Terminal, req.Streams = true, nil, backend.Streams{Stdout: &t.stdout, Stderr: &t.stderr}
 	}
-	box.Detail = fmt.Sprintf("one came up and ended within %d ms: user namespace, mounts and filter were read back", time.Since(began).Milliseconds())
-	out := []host.Verdict{box}
-	if m, err := manager(r.Machine); err == nil {
-		_ = m.Traces().Remove(rep.Session) // nobody wants to see it listed
-	}
+	run := func() (session.Report, error) { return e.runSession(ctx, r, signals, change) }
+	on := ""
 	if r.Policy.Runtime == policy.RuntimePodman {
-		out = append(out, host.Verdict{Name: "nftables", Detail: "the ruleset was installed inside and read back"})
+		c, err := connect(ctx, r.Machine)
+		if err != nil {
+			return t.failed(err, "podman info")
+		}
+		ready := false
+		if e.plan != nil {
+			if ready, err = e.plan.Warm(ctx, c); err != nil {
+				return t.failed(err, "ai-sandbox build")
+			}
+		}
+		if !ready {
+			on = " on an image of the doctor's own"
+			run = func() (session.Report, error) { return e.runOnTrialImage(ctx, c, r, signals, change) }
+		}
 	}
-	said := func(line string) bool { return strings.Contains(stdout.String(), line+"\n") }
-	owner := host.Verdict{Name: "bind mount", Detail: "a file of yours is the command's inside, and what it makes is yours"}
-	if why := madeInside(filepath.Join(dir, "inside"), word, r.Facts.UID); !said("owner ok") || why != "" {
-		owner.Problem, owner.Fix = "a file did not make the round trip: "+why+strings.TrimSpace(stderr.String()), "ai-sandbox --net none -- ls -ln"
+	rep, err := run()
+	if err != nil {
+		return t.startFailed(rep, err)
 	}
-	gate := host.Verdict{Name: "loopback", Detail: "pasta leads the sandbox to the gate, and its answer back"}
-	if r.Policy.Net.Mode == policy.NetUnix {
-		gate.Detail = "the gate's socket answers inside"
+	t.forget(rep)
+	out := []host.Verdict{{Name: checkSandbox, Detail: fmt.Sprintf("one came up and ended within %d ms%s: user namespace, mounts and filter were read back", time.Since(began).Milliseconds(), on)}}
+	if r.Policy.Runtime == policy.RuntimePodman {
+		out = append(out, host.Verdict{Name: checkNftables, Detail: "the ruleset was installed inside and read back"})
+		if r.Facts.SELinux {
+			out = append(out, host.MountLabel(dir))
+		}
 	}
-	if !said("gate ok") {
-		gate.Problem, gate.Fix = "the gate's answer does not come through: "+strings.TrimSpace(stderr.String()), "ai-sandbox -- curl -sS http://aisb-ready.invalid/"
-	}
-	return append(out, owner, gate)
+	return append(out, t.bind(word), t.loopback())
 }
 
-// untried are the verdicts of a trial that was none: each is told, and none is well.
-func untried() []host.Verdict {
-	var out []host.Verdict
-	for _, name := range []string{"sandbox", "nftables", "bind mount", "loopback"} {
-		out = append(out, host.NotTried(name, "no sandbox can be started before its image is built; build it first", "ai-sandbox build"))
+// runOnTrialImage is a session on an image that is made for it.
+func (e *engine) runOnTrialImage(ctx context.Context, c *podman.Client, r cli.RunRequest, signals <-chan os.Signal, change func(*session.Request)) (rep session.Report, err error) {
+	images, err := request(r.Image)
+	if err != nil {
+		return rep, err
+	}
+	m, err := manager(r.Machine)
+	if err != nil {
+		return rep, err
+	}
+	var remove func() error
+	id, err := untilSignal(ctx, signals, func(ctx context.Context) (id string, err error) {
+		id, remove, err = images.Trial(ctx, c)
+		return id, err
+	})
+	if remove != nil {
+		defer func() { err = errors.Join(err, remove()) }()
+	}
+	if err != nil {
+		return rep, err
+	}
+	r.Policy.Image, r.Policy.Net.Engine = &policy.Image{Ref: id}, policy.EngineBuiltin
+	req := e.sessionRequest(r, signals)
+	req.SandboxImage = id
+	change(&req)
+	return m.Run(ctx, c, req)
+}
+
+// A trialOf is what came of a trial.
+type trialOf struct {
+	r              cli.RunRequest
+	dir            string
+	stdout, stderr bytes.Buffer
+}
+
+// forget takes the session's trace away: nobody wants to see it listed.
+func (t *trialOf) forget(rep session.Report) {
+	if m, err := manager(t.r.Machine); err == nil && rep.Session != "" {
+		_ = m.Traces().Remove(rep.Session)
+	}
+}
+
+// failed are the verdicts when no sandbox came up.
+func (t *trialOf) failed(err error, fix string) []host.Verdict {
+	return t.broken(host.Verdict{Name: checkSandbox, Problem: "none can be started: " + err.Error(), Fix: fix})
+}
+
+// broken are the verdicts when a sandbox did not come up because of one check: the
+// others are told, and none is well.
+func (t *trialOf) broken(v host.Verdict) []host.Verdict {
+	out := []host.Verdict{v}
+	for _, name := range []string{checkSandbox, checkNftables, checkBind, checkLoopback} {
+		if name != v.Name && (name != checkNftables || t.r.Policy.Runtime == policy.RuntimePodman) {
+			out = append(out, host.NotTried(name, "no sandbox comes up before the check "+v.Name+" is well", v.Fix))
+		}
 	}
 	return out
+}
+
+// startFailed names the check that the start of a sandbox failed by.
+func (t *trialOf) startFailed(rep session.Report, err error) []host.Verdict {
+	why := err.Error()
+	if rep.Reason != "" {
+		why = rep.Reason
+	}
+	why = strings.Join(strings.FieldsFunc(why, func(r rune) bool { return r == '\n' }), "; ")
+	name, what, fix := failedCheck(rep.Control, why)
+	switch {
+	case fix != "":
+		t.forget(rep)
+	case rep.Session != "":
+		fix = "ai-sandbox logs " + rep.Session
+	default:
+		fix = "ai-sandbox --net none -- true"
+	}
+	return t.broken(host.Verdict{Name: name, Problem: what + why, Fix: fix})
+}
+
+// failedCheck is the check that the control which did not hold is of, or podman's error,
+// and what to say before that; fix is "" where only the session's log may know one.
+func failedCheck(control, why string) (name, what, fix string) {
+	switch {
+	case control == "ruleset" && strings.Contains(why, spec.MissingModule):
+		return checkNftables, "", "sudo modprobe -a nf_tables nft_ct nft_log nft_reject_inet nfnetlink_log"
+	case control == "ruleset":
+		return checkNftables, "", ""
+	case control == "network", control == "gate", strings.Contains(why, "pasta failed"): // containers/common, libnetwork/pasta
+		return checkLoopback, "pasta leads no sandbox to this machine: ", "sudo apt-get install --reinstall passt"
+	}
+	return checkSandbox, "none can be started: ", ""
+}
+
+func (t *trialOf) said(line string) bool { return strings.Contains(t.stdout.String(), line+"\n") }
+
+// complaint is what the command says of one of its tries.
+func (t *trialOf) complaint(try string) string {
+	for line := range strings.Lines(t.stderr.String()) {
+		if _, why, ok := strings.Cut(line, " "+try+": "); ok {
+			return strings.TrimSpace(why)
+		}
+	}
+	return strings.TrimSpace(t.stderr.String())
+}
+
+// bind judges the round trip of a file.
+func (t *trialOf) bind(word string) host.Verdict {
+	v := host.Verdict{Name: checkBind, Detail: "a file of yours is the command's inside, and what it makes is yours"}
+	why := ""
+	if !t.said("owner ok") {
+		why = t.complaint("owner")
+	} else {
+		why = madeInside(filepath.Join(t.dir, "inside"), word, t.r.Facts.UID)
+	}
+	if why != "" || !t.said("owner ok") {
+		v.Problem = fmt.Sprintf("a file in %s did not make the round trip: %s", policy.Quote(filepath.Dir(t.dir)), why)
+		v.Fix = "findmnt --target " + policy.Quote(filepath.Dir(t.dir))
+	}
+	return v
+}
+
+// loopback judges the way to the gate.
+func (t *trialOf) loopback() host.Verdict {
+	v := host.Verdict{Name: checkLoopback, Detail: "pasta leads the sandbox to the gate, and its answer back"}
+	if t.r.Policy.Net.Mode == policy.NetUnix {
+		v.Detail = "the gate's socket answers inside"
+	}
+	if !t.said("gate ok") {
+		v.Problem, v.Fix = "the gate's answer does not come through: "+t.complaint("gate"), "ai-sandbox -- curl -sS http://"+gate.ReadyHost+"/"
+	}
+	return v
 }
 
 // madeInside says what is wrong with a file that the command has made, or "". The
@@ -207,14 +325,14 @@ func untried() []host.Verdict {
 func madeInside(path, want string, uid int) string {
 	info, err := os.Lstat(path)
 	if err != nil {
-		return "it is not there; "
+		return "what the command has made is not there"
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || !info.Mode().IsRegular() || int(st.Uid) != uid {
-		return "it belongs to somebody else; "
+		return "what the command has made belongs to somebody else"
 	}
 	if text, err := os.ReadFile(path); err != nil || string(text) != want {
-		return "it has something else in it; "
+		return "what the command has made has something else in it"
 	}
 	return ""
 }

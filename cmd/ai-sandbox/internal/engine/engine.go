@@ -361,14 +361,7 @@ func (e *engine) runSession(ctx context.Context, r cli.RunRequest, signals <-cha
 	if err != nil {
 		return fail(err)
 	}
-	req := session.Request{
-		Policy: r.Policy, Values: r.Values, Redact: r.Redact,
-		Project: spec.Bind{Target: r.Policy.Workdir, Dev: r.Facts.Project.Dev, Ino: r.Facts.Project.Ino},
-		Home:    r.Facts.Home,
-		Streams: backend.Streams{Stdin: r.Std.In, Stdout: r.Std.Out, Stderr: r.Std.Err},
-		Signals: signals, Start: e.start, Keep: r.Keep,
-	}
-	req.EngineVersion = engineVersion(r)
+	req := e.sessionRequest(r, signals)
 	var be backend.Backend
 	if r.Policy.Runtime == policy.RuntimeLocal {
 		b := jail(r.Machine, r.Policy.Net.Engine)
@@ -408,6 +401,18 @@ func (e *engine) runSession(ctx context.Context, r cli.RunRequest, signals <-cha
 		rep.Timings["images"] = float64(e.deciding.Microseconds()) / 1000
 	}
 	return rep, err
+}
+
+// sessionRequest is what a session is asked for but the images, which it may have none of.
+func (e *engine) sessionRequest(r cli.RunRequest, signals <-chan os.Signal) session.Request {
+	return session.Request{
+		Policy: r.Policy, Values: r.Values, Redact: r.Redact,
+		Project: spec.Bind{Target: r.Policy.Workdir, Dev: r.Facts.Project.Dev, Ino: r.Facts.Project.Ino},
+		Home:    r.Facts.Home,
+		Streams: backend.Streams{Stdin: r.Std.In, Stdout: r.Std.Out, Stderr: r.Std.Err},
+		Signals: signals, Start: e.start, Keep: r.Keep,
+		EngineVersion: engineVersion(r),
+	}
 }
 
 // A signalError is a signal that came before there was a session.

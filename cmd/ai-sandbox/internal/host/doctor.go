@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -149,6 +150,32 @@ func Kernels(f Facts) []Verdict {
 		se.Detail = "in force: what is mounted gets the shared label of containers (:z)"
 	}
 	return []Verdict{aa, se}
+}
+
+// fileType is the type that podman gives to what is mounted with a shared label
+// (podman-run(1), --volume; container_selinux(8)).
+const fileType = "container_file_t"
+
+// MountLabel judges the label of a directory that was mounted into a container: where the
+// file system keeps none, SELinux lets nothing inside get at it.
+func MountLabel(dir string) Verdict {
+	b := make([]byte, 256)
+	n, err := unix.Lgetxattr(dir, "security.selinux", b)
+	return mountLabel(filepath.Dir(dir), strings.TrimRight(string(b[:max(n, 0)]), "\x00"), err)
+}
+
+func mountLabel(dir, label string, err error) Verdict {
+	v := Verdict{Name: "labels", Detail: "what is mounted gets " + quote(label)}
+	words := strings.Split(label, ":")
+	switch {
+	case err != nil:
+		v.Problem = fmt.Sprintf("the file system of %s keeps no SELinux label (%v); work on another one", quote(dir), err)
+		v.Fix = "findmnt --target " + quote(dir)
+	case len(words) != 4 || words[2] != fileType || words[3] != "s0":
+		v.Problem = fmt.Sprintf("what was mounted has the SELinux label %s, and not the shared one of containers; have podman set labels", quote(label))
+		v.Fix = "podman info --format '{{.Host.Security.SELinuxEnabled}}'"
+	}
+	return v
 }
 
 // PodmanNamespace judges whether podman has run a program in its user namespace; said is

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"ai-sandbox/policy"
 )
 
@@ -189,5 +191,31 @@ func TestMayMapIDs(t *testing.T) {
 	}
 	if !mayMapIDs(path) {
 		t.Error("it is setuid")
+	}
+}
+
+// Whatever the file system keeps of a label, only the shared one of containers is well.
+func TestMountLabel(t *testing.T) {
+	for _, c := range []struct {
+		label string
+		err   error
+		says  string
+	}{
+		{"system_u:object_r:container_file_t:s0", nil, ""},
+		{"system_u:object_r:container_file_t:s0:c1,c2", nil, "not the shared one"},
+		{"unconfined_u:object_r:user_home_t:s0", nil, "not the shared one"},
+		{"", nil, "not the shared one"},
+		{"", unix.ENODATA, "keeps no SELinux label"},
+	} {
+		if v := mountLabel("/d", c.label, c.err); v.OK() != (c.says == "") || !strings.Contains(v.Problem, c.says) || v.OK() == (v.Fix != "") {
+			t.Errorf("%q: %+v", c.label, v)
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "aisb-doctor-1-1")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if v := MountLabel(dir); v.OK() && !good().SELinux {
+		t.Errorf("%+v", v)
 	}
 }

@@ -32,11 +32,11 @@ func VerifySignature(ctx context.Context, f Facts, keyring, data, signature []by
 	if gpgv == "" {
 		return "", errors.New("gpgv, which checks it, is not installed: install gpgv (on Fedora: gnupg2)")
 	}
-	dir, err := os.MkdirTemp("", fmt.Sprintf("aisb-signature-%d-", os.Getpid())) // known to clean
+	dir, remove, err := TempDir("signature")
 	if err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	files := map[string][]byte{"keyring": keyring, "signature": signature, "data": data}
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {

@@ -99,6 +99,11 @@ func (r Request) RemoveLeftover(ctx context.Context, b Builder, name string) err
 	if name == LoadName {
 		return r.removeLoad(ctx, b)
 	}
+	return r.removeBuild(ctx, b, name)
+}
+
+// removeBuild does so with a build whose lock the caller holds.
+func (r Request) removeBuild(ctx context.Context, b Builder, name string) error {
 	mark := r.mark(name)
 	scratch := filepath.Join(r.buildDir(), name)
 	if info, err := os.Lstat(scratch); err == nil {

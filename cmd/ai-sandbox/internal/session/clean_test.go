@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/trace"
@@ -213,12 +215,24 @@ func TestStrays(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	file(filepath.Join(e.m.StateDir, fmt.Sprintf("try-%d-young", dead.Process.Pid), "file"), old)
+	young, held := filepath.Join(e.m.StateDir, fmt.Sprintf("try-%d-young", dead.Process.Pid)), filepath.Join(e.m.StateDir, fmt.Sprintf("try-%d-held", dead.Process.Pid))
+	file(filepath.Join(young, "file"), time.Now())
+	file(filepath.Join(held, "file"), old)
+	h, err := os.Open(held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if err := unix.Flock(int(h.Fd()), unix.LOCK_SH); err != nil {
+		t.Fatal(err)
+	}
 	items, err := e.m.Strays([]string{filepath.Join(e.m.StateDir, "new-*"), filepath.Join(e.m.StateDir, "try-*")})
 	want := "- directory " + filepath.Join(e.m.RuntimeDir, "00000000000c") + ": no record here names it: its session may be one of another XDG_STATE_HOME\n" +
 		"- directory " + alive + ": there is a process " + strconv.Itoa(os.Getpid()) + ", which may be the one that made it\n" +
+		"- directory " + held + ": the process that made it lives\n" +
 		"- file " + open + ": a process has it open\n" +
 		"directory " + gone + ": the process that made it is gone\n" +
+		"directory " + young + ": the process that made it is gone\n" +
 		"file " + tmp + ": nobody has it open, and nothing has changed it for an hour\n" +
 		"the directory of session 00000000000a: it is beyond sessions_days or sessions_size"
 	if got := said(items); err != nil || got != want {

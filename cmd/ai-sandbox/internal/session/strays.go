@@ -26,7 +26,7 @@ const oldEnough = time.Hour
 
 // temporaryItems judges what a pattern of filepath.Glob matches: files, and directories
 // that have their maker's process id between two hyphens at the end of their name
-// (aisb-doctor-PID-...). In doubt they stay.
+// (aisb-doctor-PID-...) and that it has locked (see host.TempDir). In doubt they stay.
 func temporaryItems(pattern string, now time.Time) ([]CleanItem, error) {
 	paths, err := filepath.Glob(pattern)
 	if err != nil {
@@ -35,7 +35,7 @@ func temporaryItems(pattern string, now time.Time) ([]CleanItem, error) {
 	var out []CleanItem
 	for _, path := range paths {
 		info, err := os.Lstat(path)
-		if err != nil || now.Sub(info.ModTime()) < oldEnough || !ours(info) {
+		if err != nil || !info.IsDir() && now.Sub(info.ModTime()) < oldEnough || !ours(info) {
 			continue // gone, being written, or none of ours
 		}
 		i := CleanItem{What: "file " + policy.Quote(path)}
@@ -48,6 +48,10 @@ func temporaryItems(pattern string, now time.Time) ([]CleanItem, error) {
 			i.What = "directory " + policy.Quote(path)
 			if !errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
 				i.Why = fmt.Sprintf("there is a process %d, which may be the one that made it", pid)
+				break
+			}
+			if locked(path) { // in another process namespace
+				i.Why = "the process that made it lives"
 				break
 			}
 			i.Why = "the process that made it is gone"
@@ -74,6 +78,16 @@ func temporaryItems(pattern string, now time.Time) ([]CleanItem, error) {
 func ours(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(st.Uid) == os.Getuid()
+}
+
+// locked tells whether somebody has a lock of a directory, or that can't be told.
+func locked(dir string) bool {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return true
+	}
+	defer func() { _ = unix.Close(fd) }()
+	return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil
 }
 
 // makerOf is the process id in a directory's name, or 0.

@@ -26,7 +26,8 @@ func (c *Client) ListImages(ctx context.Context) ([]imagebuild.Found, error) {
 	}
 	var out []imagebuild.Found
 	for _, img := range list {
-		if img.Labels[image.LabelRecipe] == "" { // a base that a test has made of one of ours
+		switch img.Labels[image.LabelRecipe] {
+		case "", image.TrialRecipe: // a base that a test has made of one of ours; one that a trial removes
 			continue
 		}
 		out = append(out, imagebuild.Found{
