@@ -55,18 +55,49 @@ func Resolve(ctx context.Context, ref image.Reference, o Options) (digest.Digest
 	if ref.Digest != "" && rules == nil {
 		return ref.Digest, nil
 	}
-	d, err := resolve(ctx, ref, rules, o)
-	var refused *image.RefusedError
-	switch {
-	case errors.As(err, &refused):
-		return "", refused
-	case err != nil:
-		return "", fmt.Errorf("resolve %s: %w", ref, err)
+	as := ref
+	if as.Digest != "" { // as podman has it
+		as.Tag = ""
+	}
+	d, err := resolve(ctx, ref, as, rules, o)
+	if err != nil {
+		return "", answered("resolve", ref, err)
 	}
 	return d, nil
 }
 
-func resolve(ctx context.Context, ref image.Reference, rules signature.PolicyRequirements, o Options) (_ digest.Digest, err error) {
+// Accept has policy.json judge an image as what a tag led to when it was pinned: a
+// signature of another tag of the same image does not count, where that of the tag would
+// not either. Whether the tag leads there today is not asked. An image that policy.json
+// does not accept is an image.RefusedError.
+func Accept(ctx context.Context, tag image.Reference, pinned digest.Digest, o Options) error {
+	at := tag
+	at.Digest = pinned
+	rules, err := rulesFor(at, o)
+	if err != nil {
+		return unusable(at, err)
+	}
+	if acceptAnything(rules) {
+		return nil
+	}
+	if _, err := resolve(ctx, at, tag, rules, o); err != nil {
+		return answered("look at", at, err)
+	}
+	return nil
+}
+
+// answered is the error of a question about a reference; a refusal stays as it is.
+func answered(what string, ref image.Reference, err error) error {
+	var refused *image.RefusedError
+	if errors.As(err, &refused) {
+		return refused
+	}
+	return fmt.Errorf("%s %s: %w", what, ref, err)
+}
+
+// resolve asks for a reference, and judges what it leads to as if it had been asked for
+// by another.
+func resolve(ctx context.Context, ref, as image.Reference, rules signature.PolicyRequirements, o Options) (_ digest.Digest, err error) {
 	from := ref
 	if from.Digest != "" {
 		from.Tag = ""
@@ -96,5 +127,5 @@ func resolve(ctx context.Context, ref image.Reference, rules signature.PolicyReq
 	if rules == nil {
 		return d, nil
 	}
-	return d, accept(ctx, ref, rules, src, raw, kind, o.system())
+	return d, accept(ctx, ref, as, rules, src, raw, kind, o.system())
 }

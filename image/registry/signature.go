@@ -136,8 +136,9 @@ func dockerReference(ref image.Reference) (types.ImageReference, error) {
 }
 
 // accept judges the image that a source leads to by the rules: of an index, this
-// machine's image in it, which is what podman pulls and judges.
-func accept(ctx context.Context, ref image.Reference, rules signature.PolicyRequirements, src types.ImageSource, raw []byte, kind string, sys *types.SystemContext) error {
+// machine's image in it, which is what podman pulls and judges. as is the name that
+// a signature has to be for (signedIdentity in containers-policy.json(5)).
+func accept(ctx context.Context, ref, as image.Reference, rules signature.PolicyRequirements, src types.ImageSource, raw []byte, kind string, sys *types.SystemContext) error {
 	var instance *digest.Digest
 	if manifest.MIMETypeIsMultiImage(kind) {
 		list, err := manifest.ListFromBlob(raw, kind)
@@ -150,11 +151,15 @@ func accept(ctx context.Context, ref image.Reference, rules signature.PolicyRequ
 		}
 		instance = &d
 	}
+	name, err := dockerReference(as)
+	if err != nil {
+		return err
+	}
 	pc, err := signature.NewPolicyContext(&signature.Policy{Default: rules})
 	if err != nil {
 		return err
 	}
-	ok, err := pc.IsRunningImageAllowed(ctx, imagepkg.UnparsedInstance(src, instance))
+	ok, err := pc.IsRunningImageAllowed(ctx, imagepkg.UnparsedInstanceWithReference(imagepkg.UnparsedInstance(src, instance), name))
 	err = errors.Join(err, pc.Destroy())
 	var rule signature.PolicyRequirementError
 	var invalid signature.InvalidSignatureError

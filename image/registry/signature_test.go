@@ -216,6 +216,63 @@ func TestSignature(t *testing.T) {
 	}
 }
 
+// What a tag was pinned to is judged as that tag, wherever it leads today; podman, and who
+// names a digest, take a signature of any tag.
+func TestAccept(t *testing.T) {
+	s := newSigner(t)
+	one := s.push("team/base", "x", oneImage(1))
+	s.sign("team/base", s.host+"/team/base:x", one)
+	s.push("team/base", "copy", oneImage(1))
+	arch := s.put(oneImage(2))
+	many := s.put(fmt.Sprintf(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[
+{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":%q,"size":%d,"platform":{"architecture":%q,"os":"linux"}}]}`, arch, len(oneImage(2)), runtime.GOARCH))
+	s.sign("team/base", s.host+"/team/base:many", arch)
+	gone := s.put(oneImage(3))
+	s.sign("team/base", s.host+"/team/base:gone", gone)
+	s.push("team/base", "moved", oneImage(4))
+	anyTag := fmt.Sprintf(`{"type":"sigstoreSigned","keyPath":%q,"signedIdentity":{"type":"matchRepository"}}`, s.path)
+	for name, c := range map[string]struct {
+		rule, tag string
+		pinned    digest.Digest
+		want      bool
+	}{
+		"signed":                                   {s.signed(), "x", one, true},
+		"another tag of it":                        {s.signed(), "copy", one, false},
+		"another tag of it, where any will do":     {anyTag, "copy", one, true},
+		"of several architectures":                 {s.signed(), "many", many, true},
+		"of several architectures, as another tag": {s.signed(), "x", many, false},
+		"its tag is gone":                          {s.signed(), "gone", gone, true},
+		"its tag has moved":                        {s.signed(), "moved", one, false},
+		"not signed":                               {s.signed(), "moved", digest.FromString(oneImage(4)), false},
+		"nothing is demanded":                      {accepts, "copy", one, true},
+		"not there, and nothing is demanded":       {accepts, "copy", digest.FromString("x"), true},
+		"nothing is accepted":                      {rejects, "x", one, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.demand(c.rule, nil)
+			err := Accept(t.Context(), image.Reference{Name: s.host + "/team/base", Tag: c.tag}, c.pinned, s.o)
+			var refused *image.RefusedError
+			if (err == nil) != c.want || errors.As(err, &refused) == c.want {
+				t.Errorf("%v", err)
+			}
+			// The control: by the digest alone.
+			if _, err := Resolve(t.Context(), image.Reference{Name: s.host + "/team/base", Digest: one}, s.o); (err == nil) != (c.rule != rejects) {
+				t.Errorf("by digest: %v", err)
+			}
+		})
+	}
+	// What is not there any more was judged by nobody.
+	s.demand(s.signed(), nil)
+	var refused *image.RefusedError
+	if err := Accept(t.Context(), image.Reference{Name: s.host + "/team/base", Tag: "x"}, digest.FromString("x"), s.o); err == nil || errors.As(err, &refused) {
+		t.Errorf("an image that is gone: %v", err)
+	}
+	s.write(s.o.PolicyFile, "{")
+	if err := Accept(t.Context(), image.Reference{Name: s.host + "/team/base", Tag: "x"}, one, s.o); !errors.As(err, &refused) {
+		t.Errorf("no policy.json: %v", err)
+	}
+}
+
 // Another key refuses, and what is demanded is then something else.
 func TestSignatureOfAnotherKey(t *testing.T) {
 	s := newSigner(t)

@@ -85,7 +85,7 @@ func TestSignatures(t *testing.T) {
 	attach := "docker:\n  127.0.0.1:5000: {use-sigstore-attachments: true}\n"
 	h.write("registries.d/tests.yaml", attach)
 	skopeo := []string{"copy", "-q", "--preserve-digests", "--src-tls-verify=false", "--dest-tls-verify=false", "--registries.d", filepath.Join(h.dir, ".config", "containers", "registries.d")}
-	for _, to := range []string{other, repo + ":retagged"} {
+	for _, to := range []string{other, repo + ":retagged", repo + ":before"} {
 		drive.Output(t, "skopeo", append(skopeo, "docker://"+p.ref, "docker://"+to)...)
 	}
 
@@ -94,6 +94,7 @@ func TestSignatures(t *testing.T) {
 	noNode := "AISB_NODE_MIRROR=http://127.0.0.1:1"
 	has(t, p.with(on(other, noNode), "build"), 1, "127.0.0.1:1")
 	has(t, p.with(on(other), "--print-policy", "--", "true"), 0, p.one)
+	has(t, p.with(on(repo+":before", noNode), "build"), 1, "127.0.0.1:1")
 
 	drive.Output(t, "skopeo", append(skopeo, "--sign-by-sigstore-private-key", key+".private", "--sign-passphrase-file", key+".pass", "docker://"+p.ref, "docker://"+repo+":signed")...)
 	demand := `{"default":[{"type":"insecureAcceptAnything"}],"transports":{"docker":{"` + repo + `":[{"type":"sigstoreSigned","keyPath":"` + key + `.pub"}]}}}`
@@ -108,6 +109,10 @@ func TestSignatures(t *testing.T) {
 	has(t, p.with(on(repo+":retagged"), "build"), 1, refused+repo+":retagged")
 	has(t, p.with(on(other), "build"), 1, refused+other, "ai-sandbox update")
 	has(t, p.with(on(other), "update"), 1, refused+other)
+	// The pin of a tag that is not the one which was signed, of the same image, also where
+	// podman, which judges a digest by any tag, would be asked.
+	has(t, p.with(on(repo+":before"), "build"), 1, refused+repo+":before", "is not accepted", "ai-sandbox update")
+	has(t, p.with(on(repo+":before", p.noRegistry()...), "build"), 1, refused+repo+":before", "none could be checked")
 	has(t, p.with(on(other), "--net", "none", "--", "true"), 125, refused+other)
 	has(t, p.with(on(other, p.offline()...), "--net", "none", "--", "true"), 125, refused+other, "none could be checked")
 	has(t, p.with(on(strings.TrimSuffix(other, ":x")+"@"+p.one), "build"), 1, refused)

@@ -220,7 +220,7 @@ func (p *progress) close() {
 
 // options are those of a build that is shown so.
 func (p *progress) options(env config.Environ) imagebuild.Options {
-	o := imagebuild.Options{Say: p.say, Step: p.step, Download: p.download, Resolve: resolver(env), Log: p.log}
+	o := imagebuild.Options{Say: p.say, Step: p.step, Download: p.download, Resolve: resolver(env), Accept: accepter(env), Log: p.log}
 	if p.verbose {
 		o.Output = p
 	}
@@ -234,12 +234,25 @@ func resolver(env config.Environ) func(context.Context, image.Reference) (digest
 	o := registryOptions(env)
 	return func(ctx context.Context, ref image.Reference) (digest.Digest, error) {
 		d, err := registry.Resolve(ctx, ref, o)
-		var refused *image.RefusedError
-		if err != nil && !errors.As(err, &refused) {
-			err = fmt.Errorf("ask the registry: %w", err)
-		}
-		return d, err
+		return d, asked(err)
 	}
+}
+
+// accepter asks whether policy.json accepts what a tag was pinned to.
+func accepter(env config.Environ) func(context.Context, image.Reference, digest.Digest) error {
+	o := registryOptions(env)
+	return func(ctx context.Context, tag image.Reference, pinned digest.Digest) error {
+		return asked(registry.Accept(ctx, tag, pinned, o))
+	}
+}
+
+// asked is the error of a question to a registry; a refusal stays as it is.
+func asked(err error) error {
+	var refused *image.RefusedError
+	if err == nil || errors.As(err, &refused) {
+		return err
+	}
+	return fmt.Errorf("ask the registry: %w", err)
 }
 
 func registryOptions(env config.Environ) registry.Options {

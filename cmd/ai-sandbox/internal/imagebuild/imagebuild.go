@@ -169,6 +169,8 @@ type Options struct {
 	Before bool
 	// Resolve asks the registry what a reference leads to.
 	Resolve func(context.Context, image.Reference) (digest.Digest, error)
+	// Accept asks whether policy.json accepts what a tag was pinned to.
+	Accept func(ctx context.Context, tag image.Reference, pinned digest.Digest) error
 	// Say prints a line for people.
 	Say func(format string, a ...any)
 	// Step tells of a step of the build of an image, Download of the Node

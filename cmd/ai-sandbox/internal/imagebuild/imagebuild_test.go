@@ -254,6 +254,11 @@ func newWorld(t testing.TB) *world {
 	w.req = Request{NodeVersion: nodeVersion, NodeMirror: w.site.URL + "/dist/", EntrypointSHA256: sumOfBytes("e"), Entrypoint: program("e"), Arch: "amd64", TTLDays: 7, Harnesses: agents(t, "pi"),
 		CacheDir: filepath.Join(dir, "cache"), StateDir: filepath.Join(dir, "state")}
 	w.opt.Resolve = func(context.Context, image.Reference) (digest.Digest, error) { w.resolved++; return digestA, nil }
+	w.opt.Accept = func(ctx context.Context, tag image.Reference, pinned digest.Digest) error {
+		tag.Digest = pinned
+		_, err := w.opt.Resolve(ctx, tag)
+		return err
+	}
 	w.opt.Say = func(f string, a ...any) { w.said = append(w.said, fmt.Sprintf(f, a...)) }
 	return w
 }

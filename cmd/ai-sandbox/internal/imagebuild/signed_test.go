@@ -192,6 +192,19 @@ func TestNoWayRound(t *testing.T) {
 	if p := w.ensure(t); p.BaseDigest != digestB {
 		t.Errorf("on %q", p.BaseDigest)
 	}
+	// What was pinned under another tag of the same image: podman, which would judge it by
+	// its digest, is not asked.
+	w = newWorld(t)
+	w.builder.pull = func(image.Reference) (digest.Digest, error) { pulled++; return digestA, nil }
+	w.ensure(t)
+	w.rules("sha256:rules")
+	w.leadsTo("")
+	w.refused(t, "a pin of before")
+	w.opt.Accept = nil
+	w.refused(t, "a pin of before, and nobody to ask")
+	if pulled > 0 {
+		t.Error("podman was asked about a pin")
+	}
 	// An image on an unpinned base, from before.
 	w = newWorld(t)
 	w.leadsTo("")
