@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -39,6 +40,32 @@ func (h *ownHome) left() []string {
 	return out
 }
 
+// killed starts a command, and kills it when it says a line with those words and meanwhile
+// is over.
+func killed(t *testing.T, cmd *exec.Cmd, words string, meanwhile func()) {
+	t.Helper()
+	said, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	text := ""
+	for lines := bufio.NewScanner(said); lines.Scan(); {
+		text += lines.Text() + "\n"
+		if strings.Contains(lines.Text(), words) {
+			meanwhile()
+			if err := cmd.Process.Kill(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Errorf("it came to its end: %s", text)
+	}
+}
+
 // The images of one store start sessions in another, empty one, which no registry
 // answers: the base is known by its registry's digest, and ours by their ids. What was
 // tampered with, or interrupted, leaves nothing.
@@ -68,6 +95,24 @@ func TestAirGap(t *testing.T) {
 		if now := h.left(); !slices.Equal(now, empty) {
 			t.Errorf("%s leaves %q", what, now)
 		}
+	}
+
+	// A save that is killed leaves nothing beside the file that it was to write.
+	names := func() (out []string) {
+		t.Helper()
+		list, err := os.ReadDir(p.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range list {
+			out = append(out, e.Name())
+		}
+		return out
+	}
+	before := names()
+	killed(t, p.Command(t.Context(), "image", "save", "other.tar"), "copying localhost/", func() {})
+	if now := names(); !slices.Equal(now, before) {
+		t.Errorf("a killed save leaves %q of %q", now, before)
 	}
 
 	data, err := os.ReadFile(file)
@@ -109,27 +154,36 @@ func TestAirGap(t *testing.T) {
 	nothing("Ctrl-C")
 
 	// Killed, when podman has the base and the gate's image: clean finds what is left.
-	cmd = there.Command(t.Context(), "image", "load", file)
-	if said, err = cmd.StderrPipe(); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	for lines := bufio.NewScanner(said); lines.Scan(); {
-		if strings.Contains(lines.Text(), "loading localhost/ai-sandbox-gate:") {
-			drive.Eventually(t, 60*time.Second, "podman has the gate's image", func() bool { return len(strings.Fields(h.podman("images", "-aq"))) > 1 })
-			if err := cmd.Process.Kill(); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	if err := cmd.Wait(); err == nil || len(h.left()) == len(empty) {
-		t.Errorf("killed: %v, and %q is left", err, h.left())
+	killed(t, there.Command(t.Context(), "image", "load", file), "loading localhost/ai-sandbox-gate:", func() {
+		drive.Eventually(t, 60*time.Second, "podman has the gate's image", func() bool { return len(strings.Fields(h.podman("images", "-aq"))) > 1 })
+	})
+	if len(h.left()) == len(empty) {
+		t.Error("a killed load leaves nothing to clean")
 	}
 	has(t, there.Run("clean", "--dry-run"), 0, "would remove load of images: ")
 	has(t, there.Run("clean"), 0, "removed load of images: ")
 	nothing("a killed load, and clean")
+
+	// Killed when the gate's image is whole: that stays, with the base, until clean --images
+	// removes both.
+	killed(t, there.Command(t.Context(), "image", "load", file), "loading localhost/ai-sandbox:", func() {})
+	there.Run("clean") // of the sandbox's image there may be something or nothing
+	if ids := strings.Fields(h.podman("images", "-q", "--no-trunc")); len(ids) != 2 {
+		t.Errorf("killed behind the gate's image: %q is left", ids)
+	}
+	if r := there.Run("clean", "--dry-run"); r.Code != 0 || strings.Contains(r.Out, "load of images") {
+		t.Errorf("the base of the gate's image would go: %s", r)
+	}
+	for _, dry := range []bool{true, false} {
+		args, what := []string{"clean", "--images"}, "removed "
+		if dry {
+			args, what = append(args, "--dry-run"), "would remove "
+		}
+		has(t, there.Run(args...), 0, what+"localhost/ai-sandbox-gate:", what+"load of images: ")
+	}
+	if out := h.podman("images", "-aq"); out != "" {
+		t.Errorf("clean --images leaves %q", out)
+	}
 
 	if loaded := there.OK("image", "load", file); loaded.Out != r.Out {
 		t.Errorf("loaded %q, and not %q", loaded.Out, r.Out)

@@ -98,18 +98,24 @@ func (e *engine) imageLoad(ctx context.Context, r cli.BuildRequest, path string)
 // write: no link is followed there, and nothing that has the name is replaced.
 type file struct {
 	io.Writer
-	f              *os.File
-	dir            int
-	tmp, name, all string
+	f         *os.File
+	dir       int
+	name, all string
+	tmp       string // "" where it has no name before
 }
 
-func newFile(path, project string) (*file, error) {
+func newFile(path, project string) (*file, error) { return openFile(path, project, unix.O_TMPFILE) }
+
+// openFile begins with a file that has no name (open(2), O_TMPFILE), so that nothing is
+// left where we are killed; where the file system has no such files, or flag is 0, it has
+// another name until it is whole.
+func openFile(path, project string, flag int) (*file, error) {
 	fail := func(err error) error { return fmt.Errorf("write %s: %w", policy.Quote(path), err) }
 	dir, err := protect.OpenDir(filepath.Dir(path), project)
 	if err != nil {
 		return nil, fail(err)
 	}
-	f := &file{dir: dir, name: filepath.Base(path), tmp: ".aisb-image-" + rand.Text(), all: path}
+	f := &file{dir: dir, name: filepath.Base(path), all: path}
 	var st unix.Stat_t
 	if err := unix.Fstatat(dir, f.name, &st, unix.AT_SYMLINK_NOFOLLOW); !errors.Is(err, unix.ENOENT) {
 		if err == nil {
@@ -117,13 +123,29 @@ func newFile(path, project string) (*file, error) {
 		}
 		return nil, errors.Join(fail(err), unix.Close(dir))
 	}
-	fd, err := unix.Openat(dir, f.tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	fd, err := -1, unix.EOPNOTSUPP
+	if flag != 0 {
+		fd, err = openat(dir, ".", flag|unix.O_WRONLY|unix.O_CLOEXEC)
+	}
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
+		f.tmp = ".aisb-image-" + rand.Text()
+		fd, err = openat(dir, f.tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC)
+	}
 	if err != nil {
 		return nil, errors.Join(fail(err), unix.Close(dir))
 	}
-	f.f = os.NewFile(uintptr(fd), f.tmp)
+	f.f = os.NewFile(uintptr(fd), f.name)
 	f.Writer = f.f
 	return f, nil
+}
+
+func openat(dir int, name string, flags int) (int, error) {
+	for {
+		fd, err := unix.Openat(dir, name, flags, 0o600)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
 }
 
 // end gives the file its name, or, where something was wrong with it, takes it away.
@@ -131,13 +153,18 @@ func (f *file) end(err error) error {
 	if err == nil {
 		err = f.f.Sync()
 	}
-	err = errors.Join(err, f.f.Close())
 	if err == nil {
-		if err = unix.Renameat2(f.dir, f.tmp, f.dir, f.name, unix.RENAME_NOREPLACE); err != nil {
+		if f.tmp == "" {
+			err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.f.Fd()), f.dir, f.name, unix.AT_SYMLINK_FOLLOW)
+		} else {
+			err = unix.Renameat2(f.dir, f.tmp, f.dir, f.name, unix.RENAME_NOREPLACE)
+		}
+		if err != nil {
 			err = fmt.Errorf("write %s: %w", policy.Quote(f.all), err)
 		}
 	}
-	if err != nil {
+	err = errors.Join(err, f.f.Close())
+	if err != nil && f.tmp != "" {
 		err = errors.Join(err, unix.Unlinkat(f.dir, f.tmp, 0))
 	}
 	return errors.Join(err, unix.Close(f.dir))

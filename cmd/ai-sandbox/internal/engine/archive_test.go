@@ -6,11 +6,19 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // A file of images has its name when it is whole, replaces nothing, and follows no link
-// of the project's.
+// of the project's; also where a file system has no files without a name.
 func TestNewFile(t *testing.T) {
+	for name, flag := range map[string]int{"without a name": unix.O_TMPFILE, "with another name": 0} {
+		t.Run(name, func(t *testing.T) { testNewFile(t, flag) })
+	}
+}
+
+func testNewFile(t *testing.T, flag int) {
 	project, elsewhere := t.TempDir(), t.TempDir()
 	path := filepath.Join(project, "images.tar")
 	names := func(dir string) string {
@@ -27,7 +35,7 @@ func TestNewFile(t *testing.T) {
 	}
 	write := func(path string, meanwhile func(), why error) error {
 		t.Helper()
-		f, err := newFile(path, project)
+		f, err := openFile(path, project, flag)
 		if err != nil {
 			return err
 		}
@@ -45,6 +53,9 @@ func TestNewFile(t *testing.T) {
 	if err := write(path, func() {
 		if _, err := os.Stat(path); err == nil {
 			t.Error("it has its name before it is whole")
+		}
+		if there := names(project); (there == "") != (flag != 0) {
+			t.Errorf("a killed process leaves %q", there)
 		}
 	}, nil); err != nil {
 		t.Fatal(err)

@@ -105,6 +105,12 @@ func (e *engine) clean(ctx context.Context, r cli.CleanRequest) error {
 	return errors.Join(errs...)
 }
 
+// What people are told of leftovers.
+const (
+	leftLoad = "load of images"
+	leftWhy  = "it did not come to its end"
+)
+
 // builds are what failed builds and killed builders have left.
 func builds(ctx context.Context, mc cli.Machine, c *podman.Client) ([]session.CleanItem, error) {
 	req := imagebuild.Request{CacheDir: mc.Facts.Dirs.Cache, StateDir: mc.Facts.Dirs.State}
@@ -114,11 +120,11 @@ func builds(ctx context.Context, mc cli.Machine, c *podman.Client) ([]session.Cl
 		what := "build " + name
 		switch name {
 		case imagebuild.LoadName:
-			what = "load of images"
+			what = leftLoad
 		case imagebuild.TrialName:
 			what = "image of a doctor's trial"
 		}
-		out = append(out, session.Removal(what, "it did not come to its end", func(ctx context.Context) error {
+		out = append(out, session.Removal(what, leftWhy, func(ctx context.Context) error {
 			return req.RemoveLeftover(ctx, c, name)
 		}))
 	}

@@ -59,6 +59,7 @@ func (e *engine) cleanImages(ctx context.Context, r cli.ImagesRequest, dry bool,
 		return err
 	}
 	var errs []error
+	var gone []string
 	for _, l := range list {
 		if !l.Unused() {
 			continue
@@ -70,9 +71,18 @@ func (e *engine) cleanImages(ctx context.Context, r cli.ImagesRequest, dry bool,
 				continue
 			}
 		}
+		gone = append(gone, l.ID)
 		tell(cli.Cleaned{What: fmt.Sprintf("%s %.12s", policy.Printable(l.Ref), l.ID), Why: "nothing uses this image", Goes: true})
 	}
-	return errors.Join(errs...)
+	// The base that a killed load has left below one of them.
+	left, err := req.LeftOfLoad(gone)
+	if left && !dry {
+		err = req.RemoveLeftover(ctx, c, imagebuild.LoadName)
+	}
+	if left && err == nil {
+		tell(cli.Cleaned{What: leftLoad, Why: leftWhy, Goes: true})
+	}
+	return errors.Join(append(errs, err)...)
 }
 
 // A listing is an image with what is known of it.

@@ -378,7 +378,8 @@ func (r Request) Load(ctx context.Context, b Archiver, o Options, from io.Reader
 		return Plan{}, fmt.Errorf("load images: %w", err)
 	}
 	defer unlockNode()
-	if err := r.removeLoad(ctx, b); err != nil { // of one that was killed
+	before, err := r.removeLoad(ctx, b) // of one that was killed
+	if err != nil {
 		return Plan{}, err
 	}
 	here, err := r.inputs()
@@ -393,8 +394,11 @@ func (r Request) Load(ctx context.Context, b Archiver, o Options, from io.Reader
 				left = errors.Join(left, f())
 			}
 		}
+		if err == nil { // what an earlier load has left is pinned now
+			before = loadRecord{}
+		}
 		if left == nil { // else clean tries again
-			left = r.loaded()
+			left = r.loaded(before)
 		}
 		err = errors.Join(err, left)
 	}()
@@ -543,7 +547,7 @@ func (r Request) put(ctx context.Context, b Archiver, o Options, l looked, img a
 	}
 	o.Say("loading %s", what)
 	if !had {
-		if err := r.loading(img.ID()); err != nil {
+		if err := r.loading(l, img.ID()); err != nil {
 			return err
 		}
 		*undo = append(*undo, func() error {

@@ -523,6 +523,48 @@ func TestArchiveKilled(t *testing.T) {
 		if names, err := killed.Leftovers(t.Context(), s); err != nil || len(names) > 0 {
 			t.Errorf("after clean: %q, %v", names, err)
 		}
+		if n < 3 {
+			continue
+		}
+		// The base stays for as long as the gate's image is there, also where another
+		// load of the file fails; then it goes, unless it is pinned.
+		whole := w.req
+		w.req = killed
+		s.onLoad = func() error { return errors.New("no space left") }
+		if _, err := w.load(t, s, data); err == nil || len(s.images) != len(store) {
+			t.Errorf("another load: %v, and %d images are left", err, len(s.images))
+		}
+		p, err := whole.Plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left, err := killed.LeftOfLoad(nil); left || err != nil {
+			t.Errorf("with the gate's image there: %t, %v", left, err)
+		}
+		if left, err := killed.LeftOfLoad([]string{p.Gate.ID}); !left || err != nil {
+			t.Errorf("without the gate's image: %t, %v", left, err)
+		}
+		if err := killed.Remove(t.Context(), s, Found{ID: p.Gate.ID, Labels: p.Gate.Labels}); err != nil {
+			t.Fatal(err)
+		}
+		if err := killed.recordBase(p.BaseRef, baseRecord{Ref: p.BaseRef.String(), Digest: p.BaseDigest}); err != nil {
+			t.Fatal(err)
+		}
+		if names, err := killed.Leftovers(t.Context(), s); err != nil || len(names) > 0 {
+			t.Errorf("where it is pinned: %q, %v", names, err)
+		}
+		if err := os.Remove(killed.baseFile(p.BaseRef, ".json")); err != nil {
+			t.Fatal(err)
+		}
+		if names, err := killed.Leftovers(t.Context(), s); err != nil || !slices.Equal(names, []string{LoadName}) {
+			t.Errorf("without the gate's image: %q, %v", names, err)
+		}
+		if err := killed.RemoveLeftover(t.Context(), s, LoadName); err != nil || len(s.images) > 0 {
+			t.Errorf("%d images are left, %v", len(s.images), err)
+		}
+		if _, err := os.Lstat(killed.loadFile()); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the record stays: %v", err)
+		}
 	}
 }
 

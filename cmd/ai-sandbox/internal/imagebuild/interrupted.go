@@ -60,7 +60,9 @@ func (r Request) Leftovers(ctx context.Context, b Builder) ([]string, error) {
 		return nil, fmt.Errorf("look for leftovers of builds: %w", err)
 	}
 	names := map[string]bool{}
-	if _, err := os.Lstat(r.loadFile()); err == nil {
+	if gone, _, err := r.leftOfLoad(nil); err != nil {
+		return nil, err
+	} else if len(gone) > 0 {
 		names[LoadName] = true
 	}
 	for _, e := range entries {
@@ -97,7 +99,8 @@ func (r Request) RemoveLeftover(ctx context.Context, b Builder, name string) err
 	}
 	defer unlock()
 	if name == LoadName {
-		return r.removeLoad(ctx, b)
+		_, err := r.removeLoad(ctx, b)
+		return err
 	}
 	return r.removeBuild(ctx, b, name)
 }
