@@ -47,7 +47,7 @@ func (c *Client) BuildImage(ctx context.Context, b imagebuild.Build) (string, er
 		return report, errors.Join(err, out.close())
 	}
 	report, err := build()
-	for n := 1; n < buildTries && err != nil && ctx.Err() == nil && strings.Contains(err.Error(), imageGone); n++ {
+	for n := 1; n < buildTries && err != nil && ctx.Err() == nil && imageGone(err); n++ {
 		report, err = build() // which goes on with the layers that are there
 	}
 	// The bindings return no error when the context ends.
@@ -69,9 +69,14 @@ func (c *Client) BuildImage(ctx context.Context, b imagebuild.Build) (string, er
 	return img.ID, nil
 }
 
-// imageGone is what a build ends with when, at the moment at which it looks through all
-// images for its layers, somebody removes one (storage.ErrLayerUnknown).
-const imageGone = "layer not known"
+// imageGone tells whether a build has ended because somebody has removed an image at that
+// moment: one that it looked through for its layers (storage.ErrLayerUnknown), or one with
+// a layer that the base has, too, and that was not fetched as it was there
+// (containers/image, storage_dest.go).
+func imageGone(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "layer not known") || strings.Contains(text, "layer for blob ") && strings.Contains(text, " not found")
+}
 
 // buildTries is how often a build is begun at most. Somebody who removes many images can
 // hit it more than once.
