@@ -506,6 +506,33 @@ func TestDoctorTries(t *testing.T) {
 	}
 }
 
+// On a terminal a check's text stays beside its name, and its command is whole.
+func TestDoctorText(t *testing.T) {
+	list := []host.Verdict{
+		{Name: "podman", Problem: "podman is not installed; install podman 5 or later, or choose another runtime with --runtime local", Fix: "sudo apt-get install podman and whatever else there is to be said beyond the width"},
+		host.NotTried("sandbox", "mend podman first", "sudo apt-get install podman"),
+		{Name: "disk", Detail: "enough"},
+	}
+	const plain = "FAIL podman             podman is not installed; install podman 5 or later, or choose another runtime with --runtime local\n" +
+		"       fix:             sudo apt-get install podman and whatever else there is to be said beyond the width\n" +
+		"-    sandbox            not tried: mend podman first\n" +
+		"ok   disk               enough\n"
+	if got := doctorText(list, 0); got != plain {
+		t.Errorf("%s", got)
+	}
+	const narrow = "FAIL podman             podman is not installed; install podman 5 or later, or\n" +
+		"                        choose another runtime with --runtime local\n" +
+		"       fix:             sudo apt-get install podman and whatever else there is to be said beyond the width\n" +
+		"-    sandbox            not tried: mend podman first\n" +
+		"ok   disk               enough\n"
+	if got := doctorText(list, 80); got != narrow {
+		t.Errorf("%s", got)
+	}
+	if got := hang("a-word-that-is-longer-than-the-width and another", 10, 2); got != "a-word-that-is-longer-than-the-width\n  and\n  another" {
+		t.Errorf("%q", got)
+	}
+}
+
 // The request that a run makes, and its exit codes. The preflight is the
 // machine's; here it is passed over.
 func TestRun(t *testing.T) {

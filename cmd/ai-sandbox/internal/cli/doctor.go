@@ -7,9 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/term"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
@@ -31,7 +35,7 @@ var doctorVerb = &verb{
 		if slices.Contains(inv.Own, "json") {
 			err = printJSON(a.Out, diagnosis(verdicts))
 		} else {
-			err = writeText(a.Out, doctorText(verdicts))
+			err = writeText(a.Out, doctorText(verdicts, a.columns()))
 		}
 		if err != nil {
 			return err
@@ -75,7 +79,7 @@ func (a *app) examine(flagLayer []config.Item) []host.Verdict {
 	if len(host.Problems(verdicts)) == 0 {
 		verdicts = append(verdicts, a.tryRun(settings, facts)...)
 	}
-	return verdicts
+	return append(verdicts, host.Waiting(verdicts, runtime)...)
 }
 
 // projectFile tells what the project's own file is to a run, and whether that obeys it.
@@ -173,6 +177,7 @@ func (a *app) tryRun(settings config.Settings, machine host.Facts) []host.Verdic
 	// Those that were found with the project that the doctor was started in: it could
 	// have programs in the PATH, which are strange to the other one.
 	facts.SearchPath, facts.Tools, facts.Kernel, facts.SubUIDs, facts.SubGIDs = machine.SearchPath, machine.Tools, machine.Kernel, machine.SubUIDs, machine.SubGIDs
+	facts.Installer = machine.Installer
 	facts.Podman, facts.Pasta, facts.Bwrap, facts.Squid = machine.Podman, machine.Pasta, machine.Bwrap, machine.Squid
 	set, err := b.setup(facts, s)
 	if err != nil {
@@ -228,7 +233,23 @@ func diagnosis(list []host.Verdict) any {
 	}{1, len(host.Problems(list)) == 0, !slices.ContainsFunc(list, host.Verdict.Untried), checks}
 }
 
-func doctorText(list []host.Verdict) string {
+// columns is how wide the terminal is that is written to, or 0 where it is none.
+func (a *app) columns() int {
+	if out, ok := a.std.Out.(*os.File); ok {
+		if columns, _, err := term.GetSize(int(out.Fd())); err == nil {
+			return columns
+		}
+	}
+	return 0
+}
+
+// textFrom is the column of a doctor's line at which its text begins, and leastText how
+// wide that is at least.
+const textFrom, leastText = 24, 30
+
+// doctorText has a line for each check. Where it is for a terminal of so many columns,
+// words that do not fit go below the text's beginning; a command is never broken.
+func doctorText(list []host.Verdict, columns int) string {
 	var b strings.Builder
 	for _, v := range list {
 		state, text := "ok", v.Detail
@@ -238,10 +259,34 @@ func doctorText(list []host.Verdict) string {
 		case !v.OK():
 			state, text = "FAIL", v.Problem
 		}
+		if columns > 0 {
+			text = hang(text, max(columns-textFrom, leastText), textFrom)
+		}
 		fmt.Fprintf(&b, "%-5s%-18s %s\n", state, v.Name, text)
-		if !v.OK() && v.Fix != "" {
+		if !v.OK() && v.Fix != "" && !v.Untried() {
 			fmt.Fprintf(&b, "     %-18s %s\n", "  fix:", v.Fix)
 		}
+	}
+	return b.String()
+}
+
+// hang breaks a text between words into lines of a width, those after the first indented.
+func hang(text string, width, indent int) string {
+	var b strings.Builder
+	at := 0
+	for i, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case at+1+n > width:
+			b.WriteString("\n" + strings.Repeat(" ", indent))
+			at = 0
+		default:
+			b.WriteByte(' ')
+			at++
+		}
+		b.WriteString(word)
+		at += n
 	}
 	return b.String()
 }

@@ -75,7 +75,7 @@ func TestUpstream(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := doctorText(a.checkUpstream(set.settings, set.Facts)); !strings.Contains(got, c.says) {
+		if got := doctorText(a.checkUpstream(set.settings, set.Facts), 0); !strings.Contains(got, c.says) {
 			t.Errorf("want %q: %s", c.says, got)
 		}
 	}

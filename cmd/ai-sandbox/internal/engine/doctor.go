@@ -241,7 +241,7 @@ func (t *trialOf) broken(v host.Verdict) []host.Verdict {
 	out := []host.Verdict{v}
 	for _, name := range []string{checkSandbox, checkNftables, checkBind, checkLoopback} {
 		if name != v.Name && (name != checkNftables || t.r.Policy.Runtime == policy.RuntimePodman) {
-			out = append(out, host.NotTried(name, "no sandbox comes up before the check "+v.Name+" is well", v.Fix))
+			out = append(out, host.NotTried(name, "mend "+v.Name+" first", v.Fix))
 		}
 	}
 	return out
@@ -254,7 +254,7 @@ func (t *trialOf) startFailed(rep session.Report, err error) []host.Verdict {
 		why = rep.Reason
 	}
 	why = strings.Join(strings.FieldsFunc(why, func(r rune) bool { return r == '\n' }), "; ")
-	name, what, fix := failedCheck(rep.Control, why)
+	name, what, fix := failedCheck(t.r.Facts, rep.Control, why)
 	switch {
 	case fix != "":
 		t.forget(rep)
@@ -268,14 +268,14 @@ func (t *trialOf) startFailed(rep session.Report, err error) []host.Verdict {
 
 // failedCheck is the check that the control which did not hold is of, or podman's error,
 // and what to say before that; fix is "" where only the session's log may know one.
-func failedCheck(control, why string) (name, what, fix string) {
+func failedCheck(f host.Facts, control, why string) (name, what, fix string) {
 	switch {
 	case control == "ruleset" && strings.Contains(why, spec.MissingModule):
 		return checkNftables, "", "sudo modprobe -a nf_tables nft_ct nft_log nft_reject_inet nfnetlink_log"
 	case control == "ruleset":
 		return checkNftables, "", ""
 	case control == "network", control == "gate", strings.Contains(why, "pasta failed"): // containers/common, libnetwork/pasta
-		return checkLoopback, "pasta leads no sandbox to this machine: ", "sudo apt-get install --reinstall passt"
+		return checkLoopback, "pasta leads no sandbox to this machine: ", host.InstallCommand(f, "passt", true)
 	}
 	return checkSandbox, "none can be started: ", ""
 }

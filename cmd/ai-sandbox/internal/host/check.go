@@ -149,7 +149,7 @@ func checkLocal(f Facts) []Verdict {
 func userDetail(f Facts) string { return fmt.Sprintf("%s (uid %d)", quote(f.User), f.UID) }
 
 func podman(f Facts) Verdict {
-	v := Verdict{Name: "podman", Detail: quote(f.Podman.Path) + " " + quote(f.Podman.Version), Fix: "sudo apt-get install podman"}
+	v := Verdict{Name: "podman", Detail: quote(f.Podman.Path) + " " + quote(f.Podman.Version), Fix: InstallCommand(f, "podman", false)}
 	const local = "or choose another runtime with --runtime local (in the configuration file: runtime = local)"
 	major, _ := strconv.Atoi(strings.SplitN(f.Podman.Version, ".", 2)[0])
 	switch {
@@ -164,7 +164,7 @@ func podman(f Facts) Verdict {
 }
 
 func pasta(f Facts) Verdict {
-	v := Verdict{Name: "pasta", Detail: quote(f.Pasta.Path) + " with --map-host-loopback", Fix: "sudo apt-get install passt"}
+	v := Verdict{Name: "pasta", Detail: quote(f.Pasta.Path) + " with --map-host-loopback", Fix: InstallCommand(f, "passt", false)}
 	switch {
 	case f.Pasta.Path == "":
 		v.Problem = "pasta is not installed; install passt of 2024-08 or later"
@@ -204,7 +204,7 @@ const MinBubblewrap = 8
 
 func bubblewrap(f Facts) Verdict {
 	b := f.Bwrap
-	v := Verdict{Name: "bubblewrap", Detail: quote(b.Path) + " " + quote(b.Version), Fix: "sudo apt-get install bubblewrap"}
+	v := Verdict{Name: "bubblewrap", Detail: quote(b.Path) + " " + quote(b.Version), Fix: InstallCommand(f, "bubblewrap", false)}
 	const other = "or choose another runtime with --runtime podman"
 	var major, minor int
 	n, _ := fmt.Sscanf(b.Version, "%d.%d", &major, &minor)
@@ -272,7 +272,7 @@ func userNamespace(f Facts) Verdict {
 // CheckSquid judges the squid that the local runtime's gate may be, instead of
 // the builtin one.
 func CheckSquid(f Facts) Verdict {
-	v := Verdict{Name: "squid", Detail: quote(f.Squid.Path) + " with OpenSSL", Fix: "sudo apt-get install squid-openssl"}
+	v := Verdict{Name: "squid", Detail: quote(f.Squid.Path) + " with OpenSSL", Fix: InstallCommand(f, "squid-openssl", false)}
 	switch {
 	case f.Squid.Path == "":
 		v.Problem = "squid is not installed at " + SquidPath + "; install squid-openssl, or use --gate-engine builtin"

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,7 +21,65 @@ import (
 
 // AskTools is ProbeTools without what was kept: each program is asked now, and
 // bubblewrap makes a jail.
-func AskTools(f Facts) Facts { return probeTools(f, "", askVerdicts(f)) }
+func AskTools(f Facts) Facts {
+	f = probeTools(f, "", askVerdicts(f))
+	for _, name := range slices.Sorted(maps.Keys(installers)) { // apt-get first
+		if find(name, f) != "" {
+			f.Installer = name
+			break
+		}
+	}
+	return f
+}
+
+// installers are the programs that install packages: how, how one is put in the place of
+// a broken one, and what a package is called where that is not Debian's name.
+var installers = map[string]struct {
+	add, again string
+	names      map[string]string
+}{
+	"apt-get": {"apt-get install ", "apt-get install --reinstall ", nil},
+	"dnf":     {"dnf install ", "dnf reinstall ", map[string]string{"uidmap": "shadow-utils", "squid-openssl": "squid"}},
+	"pacman":  {"pacman -S ", "pacman -S ", map[string]string{"uidmap": "shadow", "squid-openssl": "squid"}},
+	"zypper":  {"zypper install ", "zypper install --force ", map[string]string{"uidmap": "shadow", "squid-openssl": "squid"}},
+}
+
+// InstallCommand is the command that installs a package, by Debian's name of it; again is for one
+// that is there and broken. Where no installer is known it is Debian's.
+func InstallCommand(f Facts, name string, again bool) string {
+	how, ok := installers[f.Installer]
+	if !ok {
+		how = installers["apt-get"]
+	}
+	if other := how.names[name]; other != "" {
+		name = other
+	}
+	if again {
+		return "sudo " + how.again + name
+	}
+	return "sudo " + how.add + name
+}
+
+// waiting are the checks that are made when all before them is well, by runtime.
+var waiting = map[string][]string{
+	policy.RuntimePodman: {"podman's namespace", "podman service", "images", "base image", "disk", "disk of images", "sessions", "sandbox", "nftables", "bind mount", "loopback"},
+	policy.RuntimeLocal:  {"disk", "sessions", "sandbox", "bind mount", "loopback"},
+}
+
+// Waiting are the verdicts on what was not tried, as something before it is not well.
+func Waiting(list []Verdict, runtime string) []Verdict {
+	bad := Problems(list)
+	if len(bad) == 0 {
+		return nil
+	}
+	var out []Verdict
+	for _, name := range waiting[runtime] {
+		if !slices.ContainsFunc(list, func(v Verdict) bool { return v.Name == name }) {
+			out = append(out, NotTried(name, "mend "+bad[0].Name+" first", bad[0].Fix))
+		}
+	}
+	return out
+}
 
 // A Space is what is free on a file system for this user.
 type Space struct {
@@ -197,7 +257,7 @@ func PodmanNamespace(f Facts, said string) Verdict {
 // IDMapping judges the programs that give a user namespace its ids, without which
 // podman has a single one.
 func IDMapping(f Facts) Verdict {
-	v := Verdict{Name: "newuidmap", Detail: "installed, and newgidmap", Fix: "sudo apt-get install uidmap"}
+	v := Verdict{Name: "newuidmap", Detail: "installed, and newgidmap", Fix: InstallCommand(f, "uidmap", false)}
 	for _, name := range []string{"newuidmap", "newgidmap"} {
 		path := find(name, f)
 		if path == "" {

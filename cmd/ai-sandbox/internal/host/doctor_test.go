@@ -219,3 +219,52 @@ func TestMountLabel(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 }
+
+// A fix is a command of this machine's, with the name that a package has there.
+func TestInstallCommand(t *testing.T) {
+	for installer, want := range map[string][2]string{
+		"": {"sudo apt-get install uidmap", "sudo apt-get install --reinstall passt"}, "apt-get": {"sudo apt-get install uidmap", "sudo apt-get install --reinstall passt"},
+		"dnf": {"sudo dnf install shadow-utils", "sudo dnf reinstall passt"}, "pacman": {"sudo pacman -S shadow", "sudo pacman -S passt"},
+		"zypper": {"sudo zypper install shadow", "sudo zypper install --force passt"},
+	} {
+		f := Facts{Installer: installer}
+		if got := [2]string{InstallCommand(f, "uidmap", false), InstallCommand(f, "passt", true)}; got != want {
+			t.Errorf("%s: %q", installer, got)
+		}
+	}
+	in, _, bin := scene(t)
+	program(t, filepath.Join(bin, "dnf"), "x")
+	in.Env["PATH"] = bin
+	f, err := Probe(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.SearchPath = []string{bin}
+	if got := AskTools(f); got.Installer != "dnf" {
+		t.Errorf("%q", got.Installer)
+	}
+	program(t, filepath.Join(bin, "apt-get"), "x")
+	if got := AskTools(f); got.Installer != "apt-get" {
+		t.Errorf("%q", got.Installer)
+	}
+}
+
+// What waits for something else is told, and fails nothing by itself.
+func TestWaiting(t *testing.T) {
+	well := Verdict{Name: "podman"}
+	bad := Verdict{Name: "pasta", Problem: "x", Fix: "mend it"}
+	if got := Waiting([]Verdict{well, {Name: "squid", Problem: "x", Info: true}}, policy.RuntimePodman); len(got) > 0 {
+		t.Errorf("nothing is wrong: %+v", got)
+	}
+	got := Waiting([]Verdict{well, bad, {Name: "disk"}}, policy.RuntimePodman)
+	names := map[string]bool{}
+	for _, v := range got {
+		names[v.Name] = true
+		if !v.Untried() || v.Fix != "mend it" || !strings.Contains(v.Problem, "mend pasta first") {
+			t.Errorf("%+v", v)
+		}
+	}
+	if !names["loopback"] || !names["podman service"] || names["disk"] || len(got) != 10 {
+		t.Errorf("%+v", got)
+	}
+}

@@ -64,6 +64,9 @@ type Facts struct {
 	Tools         map[string]bool
 	Podman, Pasta Tool
 	Bwrap, Squid  Tool
+	// Installer is the program that installs others here, or "" where the doctor has not
+	// looked for it, or knows none.
+	Installer string
 	// Kernel is what the kernel says about user namespaces.
 	Kernel Kernel
 	// Cgroups say what can bound a run.
