@@ -6,7 +6,6 @@ package entrypoint
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,21 +20,21 @@ import (
 const homeDir = "/home/sandbox"
 
 // seedHome makes the links, then the files, and tells of those that are not the
-// host's.
-func seedHome(sp *spec.Spec) ([]spec.HomeNote, error) {
-	for _, l := range sp.Links {
-		if err := makeLink(l); err != nil {
-			return nil, fmt.Errorf("link %s: %w", l.Path, err)
-		}
-	}
+// host's. What can't be linked is told, and stops nothing: see manage.
+func seedHome(home string, sp *spec.Spec) ([]spec.HomeNote, error) {
 	var notes []spec.HomeNote
 	tell := func(n spec.HomeNote) {
 		if n.State != "" && !slices.Contains(notes, n) {
 			notes = append(notes, n)
 		}
 	}
+	for _, l := range sp.Links {
+		if at, err := makeLink(home, sp.Mounts, l); err != nil {
+			tell(spec.HomeNote{Path: at, State: spec.NoteUnread, Reason: err.Error()})
+		}
+	}
 	for _, f := range sp.Seeds {
-		n, err := makeSeed(f)
+		n, err := makeSeed(home, f)
 		if err != nil {
 			return nil, fmt.Errorf("make %s: %w", f.Path, err)
 		}
@@ -47,47 +46,11 @@ func seedHome(sp *spec.Spec) ([]spec.HomeNote, error) {
 	return notes, nil
 }
 
-func makeLink(l spec.Link) error {
-	own := l.Path + spec.OwnSuffix
-	info, err := os.Lstat(l.Path)
-	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
-		if err := os.Remove(l.Path); err != nil {
-			return err
-		}
-		_, err = os.Lstat(l.Path)
-	}
-	there := err == nil
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if l.To == "" {
-		if there {
-			return nil
-		}
-		if err := os.Rename(own, l.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
-	}
-	if there {
-		// An older one would be in the way; the newer is what was used last.
-		if err := os.RemoveAll(own); err != nil {
-			return err
-		}
-		if err := os.Rename(l.Path, own); err != nil {
-			return err
-		}
-	} else if err := os.MkdirAll(filepath.Dir(l.Path), 0o700); err != nil {
-		return err
-	}
-	return os.Symlink(l.To, l.Path)
-}
-
 // makeSeed follows no link on the way: what is led elsewhere is told, and not made.
-func makeSeed(f spec.Seed) (spec.HomeNote, error) {
-	dir, at, err := openBeneath("/", filepath.Dir(f.Path)[1:])
+func makeSeed(home string, f spec.Seed) (spec.HomeNote, error) {
+	dir, at, err := openBeneath(home, filepath.Dir(strings.TrimPrefix(f.Path, home+"/")), true)
 	if errors.Is(err, errPlanted) {
-		return spec.HomeNote{Path: strings.TrimPrefix("/"+at, homeDir+"/"), State: spec.NoteUnread, Reason: err.Error()}, nil
+		return spec.HomeNote{Path: at, State: spec.NoteUnread, Reason: err.Error()}, nil
 	}
 	if err != nil {
 		return spec.HomeNote{}, err

@@ -24,7 +24,7 @@ var errPlanted = errors.New("it is a link, or not of the kind that it should be"
 // is the sandbox's, and it would lock its user out.
 func manage(m spec.Managed) spec.HomeNote {
 	n := spec.HomeNote{Path: m.Path}
-	dir, at, err := openBeneath(m.Home, path.Dir(m.Path))
+	dir, at, err := openBeneath(m.Home, path.Dir(m.Path), true)
 	if err != nil {
 		n.Path = at
 	} else {
@@ -77,18 +77,20 @@ func bringIn(dir int, name string, m spec.Managed) (state string, err error) {
 	return "", nil
 }
 
-// openBeneath makes and opens rel below dir, and follows no link on the way; at is
-// how far it came. It takes a step at a time: our own filter bars openat2(2).
-func openBeneath(dir, rel string) (fd int, at string, err error) {
+// openBeneath opens rel below dir, making it where that is asked for, and follows no
+// link on the way; at is how far it came. It takes a step at a time: our own filter bars openat2(2).
+func openBeneath(dir, rel string, mk bool) (fd int, at string, err error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	if fd, err = unix.Open(dir, flags, 0); err != nil {
 		return -1, "", err
 	}
 	for name := range strings.SplitSeq(rel, "/") {
 		at = path.Join(at, name)
-		if err := unix.Mkdirat(fd, name, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
-			unix.Close(fd)
-			return -1, at, err
+		if mk {
+			if err := unix.Mkdirat(fd, name, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
+				unix.Close(fd)
+				return -1, at, err
+			}
 		}
 		next, err := unix.Openat(fd, name, flags, 0)
 		unix.Close(fd)

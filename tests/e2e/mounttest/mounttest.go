@@ -223,6 +223,17 @@ func Mounts(t *testing.T, s Stage) {
 	b.same("the way there is the agent's", b.sh("touch ~/.config/mine && echo mine", "--mount", src+":/home/sandbox/.config/x"), "mine\n")
 	b.same("a file", b.sh("cat /mnt/f; (echo x >/mnt/f) 2>/dev/null || echo no", "--mount", filepath.Join(src, "f")+":/mnt/f"), "file\nno\n")
 	b.same("a file in the home", b.sh("cat ~/.gitconfig", "--mount", filepath.Join(src, "f")+":/home/sandbox/.gitconfig"), "file\n")
+
+	// A link that an earlier run planted does not lead a link of ours into another
+	// mount, where the host's files would make way for it.
+	victim := b.tmp()
+	b.write(filepath.Join(victim, "x", "precious"), "new")
+	b.write(filepath.Join(victim, "x.own", "deep", "precious"), "old")
+	b.sh("ln -s /mnt/victim ~/.planted")
+	planted := []string{"--net", "none", "--mount", victim + ":/mnt/victim:rw", "--mount", src + ":/home/sandbox/.planted/x", "--", "sh", "-c", "cd /mnt/victim && cat x/precious x.own/deep/precious && ls"}
+	if r := b.Run(b.Dir, planted...); r.Code != 0 || r.Out != "newoldx\nx.own\n" || !strings.Contains(r.Err, "~/.planted in this sandbox can't be read or replaced") {
+		t.Errorf("a planted link: %d %s\n%s", r.Code, r.Out, r.Err)
+	}
 	rel, err := filepath.Rel(b.Dir, src)
 	b.must(err)
 	b.same("relative", at(rel, src), "file\n")
