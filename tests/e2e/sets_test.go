@@ -86,7 +86,7 @@ func TestToolchain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(filepath.Join(b.Dir, ".ai-sandbox/config"), "harness_packages = pi,claude,codex\napt = hello\nsetup = tools/setup.sh\n")
+	write(filepath.Join(b.Dir, ".ai-sandbox/config"), "images = pi,claude,codex\napt = hello\nsetup = tools/setup.sh\n")
 	write(filepath.Join(b.Dir, "tools/setup.sh"), setupText)
 
 	// Untrusted, nothing is built of it.
@@ -120,6 +120,8 @@ func TestToolchain(t *testing.T) {
 	if version == nil {
 		t.Fatal("the manifest has no hello")
 	}
+	// What npm installed by a lock file is found as it is, and nothing else is.
+	npm := "grep '^npm ' /etc/aisb/manifest.txt | sort -u"
 	// A byte more in the script, and no run obeys it.
 	write(filepath.Join(b.Dir, "tools/setup.sh"), setupText+"touch /opt/evil\n")
 	has(t, b.Run("--net", "none", "--", "true"), 125, "+ | touch /opt/evil", "is not what was trusted")
@@ -132,6 +134,9 @@ func TestToolchain(t *testing.T) {
 	small := b.OK(slices.Concat([]string{"build"}, flags)...).Out
 	session := func(args ...string) []string { return slices.Concat(flags, []string{"--net", "none"}, args) }
 	has(t, b.OK(session("--", "sh", "-c", "cat /opt/setup-ran; hello; apt-mark showhold; command -v claude codex || echo no more")...), 0, "mine\nHello, world!\nhello\nno more\n")
+	if anew, is := b.OK(session("--", "sh", "-c", npm)...).Out, newBox(t).OK("--net", "none", "--", "sh", "-c", npm).Out; anew != is || is == "" {
+		t.Errorf("with a script that installs nothing, the packages are %q, and not %q", anew, is)
+	}
 	has(t, b.Run(session("claude", "--version")...), 125, "podman's image has no claude; use --harness-packages pi,claude")
 	has(t, b.OK("--net", "none", "--", "cat", "/opt/setup-ran"), 0, "uid 0 in /\n")
 

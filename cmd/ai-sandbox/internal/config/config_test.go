@@ -197,6 +197,7 @@ func TestRefused(t *testing.T) {
 		err  error
 		want string
 	}{
+		{file("images = pi\nharness_packages = codex"), `harness_packages is set again, after line 1 (from ~/config:2); keep one of them`},
 		{file("\nnte = none"), `key "nte" is unknown (from ~/config:2); did you mean net?`},
 		{file("alow = x"), `key "alow" is unknown (from ~/config:1); did you mean allow?`},
 		{file("ALLOW = x"), `key "ALLOW" is unknown (from ~/config:1); did you mean allow?`},
@@ -507,4 +508,17 @@ func FuzzParseFile(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What a file may call images is harness_packages everywhere else.
+func TestImagesInAFile(t *testing.T) {
+	for _, parse := range []func(string, []byte) (File, error){ParseFile, ParseProject} {
+		f, err := parse("f", []byte("images = pi,claude\n"))
+		if err != nil || len(f.Items) != 1 || f.Items[0] != (Item{Key: "harness_packages", Value: "pi,claude", Origin: "f:1"}) {
+			t.Errorf("%+v, %v", f.Items, err)
+		}
+	}
+	if _, err := FromEnviron(NewEnviron([]string{"AISB_IMAGES=pi"})); err == nil {
+		t.Error("it is a variable, too")
+	}
 }

@@ -109,6 +109,9 @@ func parse(name string, data []byte, from Source) (File, error) {
 		}
 		key, value, ok := strings.Cut(line, "=")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		if as := alsoInFiles[key]; as != "" {
+			key = as
+		}
 		o, known := Lookup(key)
 		switch {
 		case !ok:
@@ -146,6 +149,9 @@ func parse(name string, data []byte, from Source) (File, error) {
 	}
 	return f, errs.join()
 }
+
+// alsoInFiles are further names that keys have in files: each set of agents is an image.
+var alsoInFiles = map[string]string{"images": "harness_packages"}
 
 func fileKeys(from Source) []string {
 	var out []string

@@ -182,8 +182,8 @@ type Options struct {
 	// Log is put in front of both, to take secrets out; nil takes out nothing.
 	Log func(io.Writer) io.WriteCloser
 
-	// trial: what is built is looked at and not run.
-	trial bool
+	// unrun: what is built is looked at and not run.
+	unrun bool
 }
 
 // Plan reads what is remembered, and contacts nobody. Its error is ErrUnresolved
@@ -399,7 +399,7 @@ func (r Request) ensure(ctx context.Context, b Builder, o Options, img *Image) (
 		return err
 	}
 	// The name comes after all else, so that no image that is not whole has it.
-	if !o.trial {
+	if !o.unrun {
 		o.phase(img, "its first start")
 		if err := b.PrimeImage(ctx, id); err != nil {
 			return fmt.Errorf("start %s for the first time: %w", img.Ref, err)

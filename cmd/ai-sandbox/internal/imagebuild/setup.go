@@ -59,14 +59,14 @@ func (r Request) trySetup(ctx context.Context, b Builder, o Options, in, next in
 	if r.Setup == nil {
 		return nil
 	}
-	trial := in
-	trial.again = time.Now().UTC().Format(image.PackagesForm)
-	now, err := r.plan(trial)
+	anew := in
+	anew.again = time.Now().UTC().Format(image.PackagesForm)
+	now, err := r.plan(anew)
 	if err != nil {
 		return err
 	}
-	o.trial = true
-	defer func() { err = errors.Join(err, r.drop(ctx, b, []inputs{trial}, p)) }()
+	o.unrun = true
+	defer func() { err = errors.Join(err, r.drop(ctx, b, []inputs{anew}, p)) }()
 	if err := r.ensure(ctx, b, o, &now.Sandbox); err != nil {
 		return fmt.Errorf("run the setup script to see what it brings: %w", err)
 	}
