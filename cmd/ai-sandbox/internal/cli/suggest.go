@@ -38,7 +38,8 @@ func needOf(agent, address string) need {
 	return n
 }
 
-// hostsOf are what an agent needs: where its variable leads, or one of its own hosts.
+// hostsOf are what an agent needs: where its variable leads, or one of the hosts of its
+// keys, or of its own.
 // The value of a variable that is passed by name is a secret, and says nothing here.
 func hostsOf(h harness.Harness, in policy.Input) []need {
 	var out []need
@@ -55,7 +56,17 @@ func hostsOf(h harness.Harness, in policy.Input) []need {
 	if len(out) > 0 || slices.ContainsFunc(in.EnvFile, func(s policy.Secret) bool { return s.Name() == h.BaseURL }) {
 		return out
 	}
-	for _, name := range h.Hosts {
+	hosts := h.Hosts
+	var keyed []string
+	for _, name := range h.Credentials {
+		if at := h.HostOf[name]; at != "" && passes(in, name) {
+			keyed = append(keyed, at)
+		}
+	}
+	if keyed != nil {
+		hosts = keyed
+	}
+	for _, name := range hosts {
 		out = append(out, needOf(h.Name, "https://"+name))
 	}
 	return out

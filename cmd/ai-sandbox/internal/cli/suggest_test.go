@@ -12,6 +12,8 @@ import (
 func TestSuggest(t *testing.T) {
 	claude, _ := harness.Lookup("claude")
 	codex, _ := harness.Lookup("codex")
+	gemini, _ := harness.Lookup("gemini")
+	opencode, _ := harness.Lookup("opencode")
 	pi := func(url string) func(policy.Input) []need {
 		return func(policy.Input) []need { return []need{needOf("pi", url)} }
 	}
@@ -37,6 +39,13 @@ func TestSuggest(t *testing.T) {
 		{"elsewhere", of(claude), policy.NetGated, []string{"api.anthropic.com"}, nil, []string{"ANTHROPIC_BASE_URL=https://llm.example.com:8443/x"}, "add: --allow llm.example.com:8443"},
 		{"elsewhere, and there", of(claude), policy.NetGated, []string{"llm.example.com"}, nil, []string{"ANTHROPIC_BASE_URL=http://llm.example.com"}, ""},
 		{"elsewhere, and nobody knows where", of(claude), policy.NetGated, nil, nil, []string{"ANTHROPIC_BASE_URL"}, ""},
+		{"by no key", of(opencode), policy.NetGated, nil, nil, nil, "opencode has its model at opencode.ai, which the allowlist does not let through; add: --allow opencode.ai"},
+		{"by its key", of(opencode), policy.NetGated, []string{"opencode.ai"}, nil, []string{"ANTHROPIC_API_KEY"}, "add: --allow api.anthropic.com"},
+		{"by its key, there", of(opencode), policy.NetGated, []string{"api.anthropic.com"}, nil, []string{"ANTHROPIC_API_KEY"}, ""},
+		{"one of two keys", of(opencode), policy.NetGated, []string{"api.openai.com"}, nil, []string{"ANTHROPIC_API_KEY", "OPENAI_API_KEY"}, ""},
+		{"by another's key", of(opencode), policy.NetGated, []string{"opencode.ai"}, nil, []string{"OTHER_KEY"}, ""},
+		{"by the second key", of(gemini), policy.NetGated, []string{"generativelanguage.googleapis.com"}, nil, []string{"GOOGLE_API_KEY"}, "add: --allow aiplatform.googleapis.com"},
+		{"elsewhere, whatever the key", of(gemini), policy.NetGated, nil, nil, []string{"GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL=https://llm.example.com"}, "add: --allow llm.example.com"},
 		{"a provider", pi("https://llm.example.com/v1"), policy.NetGated, nil, nil, nil, "pi has its model at llm.example.com, which the allowlist does not let through; add: --allow llm.example.com"},
 		{"a private address", pi("http://10.1.2.3:8000/v1"), policy.NetGated, nil, nil, nil, "add: --allow-private 10.1.2.3:8000"},
 		{"a private address that may not be", pi("http://10.1.2.3:8000/v1"), policy.NetGated, []string{"10.1.2.3:8000"}, nil, nil, "add: --allow-private 10.1.2.3:8000"},

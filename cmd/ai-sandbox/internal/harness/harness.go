@@ -44,6 +44,8 @@ type Harness struct {
 	// never allowed by themselves. BaseURL is the variable that leads elsewhere, or "".
 	Hosts   []string
 	BaseURL string
+	// HostOf is where a key in one of Credentials leads, if not to Hosts.
+	HostOf map[string]string
 	// Keyed are the arguments for a program that does not read Credentials and
 	// BaseURL by itself.
 	Keyed Keyed
@@ -101,6 +103,9 @@ type Skip struct {
 	Choices []string
 	// Short are Choices of one dash, whose value may follow without a space.
 	Short []string
+	// Behind are those of the program's own commands that have the flag, too, and take it
+	// behind their names alone. The others of such a program do not have it.
+	Behind []string
 }
 
 // ID stands for a session's id in the arguments of a Session.
@@ -259,17 +264,41 @@ func (h Harness) Argv(args []string, level string, vars Vars) []string {
 	if len(args) > 0 && slices.Contains(h.Verbs, args[0]) {
 		return slices.Concat(h.Command[:1], args)
 	}
-	argv := slices.Clone(h.Command)
-	if h.Skip.Flag != "" && !h.Skip.chosen(args) {
-		argv = append(argv, h.Skip.Flag)
+	said := slices.Concat(h.thinkingArgs(level, args), h.keyArgs(args, vars))
+	at, ok := h.Skip.place(args, h.Verbs)
+	if !ok {
+		return slices.Concat(h.Command, said, args)
 	}
-	return slices.Concat(argv, h.thinkingArgs(level, args), h.keyArgs(args, vars), args)
+	return slices.Concat(h.Command, args[:at], []string{h.Skip.Flag}, said, args[at:])
 }
 
 // Reasons is what a level is for the command line: the arguments that say so, or ""
 // where none do.
 func (h Harness) Reasons(args []string, level string) string {
 	return strings.Join(h.thinkingArgs(level, args), " ")
+}
+
+// place is where in args the flag stands, if it is to.
+func (s Skip) place(args, verbs []string) (at int, ok bool) {
+	if s.Flag == "" || s.chosen(args) {
+		return 0, false
+	}
+	if s.Behind == nil {
+		return 0, true
+	}
+	// An option may stand before a command. What only looks like one is the value of an
+	// option: then the flag is right behind it, too, or is missing, and the program asks.
+	for i, arg := range args {
+		switch {
+		case arg == "--":
+			return 0, true
+		case slices.Contains(s.Behind, arg):
+			return i + 1, true
+		case slices.Contains(verbs, arg):
+			return 0, false
+		}
+	}
+	return 0, true
 }
 
 // chosen tells whether args hold one of the choices. A value that looks like one

@@ -372,6 +372,11 @@ func unset(string) string { return "" }
 func TestWhatItGets(t *testing.T) {
 	for _, h := range append(slices.Clone(Table), Generic) {
 		var b strings.Builder
+		// The end-to-end tests look these up in the real programs (agenttest.Flags).
+		flags := slices.Concat([]string{h.Skip.Flag, h.Model, h.Thinking.Flag}, h.Session.New, h.Session.Resume, h.Session.Last, h.Skip.Choices, h.Skip.Short, h.Keyed.Choices, h.Keyed.Short)
+		flags = slices.DeleteFunc(flags, func(f string) bool { return !strings.HasPrefix(f, "-") })
+		slices.Sort(flags)
+		fmt.Fprintf(&b, "flags: %s\n", strings.Join(slices.Compact(flags), " "))
 		for _, c := range []struct {
 			title   string
 			m       machine

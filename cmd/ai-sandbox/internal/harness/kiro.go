@@ -11,6 +11,7 @@ var _ = add(Harness{
 	Skip:        Skip{Flag: "--trust-all-tools", Choices: []string{"--trust-all-tools", "--trust-tools"}, Short: []string{"-a"}},
 	Session:     Session{Resume: []string{"--resume-id", ID}, Last: []string{"--resume"}},
 	Model:       "--model",
+	// Its --effort has levels by model, and what becomes of another one is not said.
 	Verbs: []string{
 		"--help-all", "--version", "-V", "acp", "agent", "chat", "diagnostic", "doctor", "help", "inline",
 		"integrations", "issue", "login", "logout", "mcp", "settings", "theme", "translate", "update",

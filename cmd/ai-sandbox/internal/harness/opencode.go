@@ -9,11 +9,24 @@ var _ = add(Harness{
 	// missing past the lock file. The baseline program runs on every amd64.
 	Programs: map[string]string{"amd64": "opencode-linux-x64-baseline", "arm64": "opencode-linux-arm64"},
 	Unwanted: []string{"opencode-linux-x64", "opencode-linux-x64-musl", "opencode-linux-x64-baseline-musl", "opencode-linux-arm64-musl"},
-	// Which host and which variable it needs is its provider's matter.
-	// --auto is of its window and of run, behind which it has to stand: it asks for
-	// little unless it is configured to.
+	// Its providers are many: these are what it takes without a configuration, and the
+	// first one is where it goes with no key at all.
+	Credentials: []string{"OPENCODE_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY"},
+	Hosts:       []string{"opencode.ai"},
+	HostOf: map[string]string{
+		"OPENCODE_API_KEY": "opencode.ai", "ANTHROPIC_API_KEY": "api.anthropic.com", "OPENAI_API_KEY": "api.openai.com",
+		"GOOGLE_GENERATIVE_AI_API_KEY": "generativelanguage.googleapis.com",
+	},
+	// Without it nothing outside of the project can be touched: run refuses, its window asks.
+	Skip:    Skip{Flag: "--auto", Choices: []string{"--auto", "--no-auto"}, Behind: []string{"run"}},
 	Session: Session{Resume: []string{"--session", ID}, Last: []string{"--continue"}},
 	Model:   "--model",
+	// How much it reasons is a matter of its model's variants (run --variant), which have
+	// other names for each.
+	Verbs: []string{
+		"acp", "agent", "attach", "auth", "completion", "db", "debug", "export", "github", "import", "mcp", "models",
+		"plug", "plugin", "pr", "providers", "serve", "session", "stats", "uninstall", "upgrade", "web",
+	},
 	// Its login is with those of all providers, and stays out.
 	guide:   ".config/opencode/AGENTS.md",
 	dir:     ".config/opencode",
