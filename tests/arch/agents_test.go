@@ -24,6 +24,7 @@ var elsewhere = map[string]struct{ names, why string }{
 	internal + "cli/pi.go":             {"pi", "likewise"},
 	internal + "cli/run.go":            {"pi", "the bridge's settings"},
 	internal + "cli/secrets.go":        {"pi", "likewise"},
+	internal + "cli/thinking.go":       {"pi", "likewise"},
 	internal + "config/option.go":      {"pi", "likewise"},
 	internal + "cli/inspect.go":        {"pi", "inspect --pi shows what the bridge does"},
 	internal + "cli/explain.go":        {"claude", "an example in the help"},

@@ -43,6 +43,15 @@ func (u piUser) realPi() agenttest.Agent {
 			},
 		},
 		Effort: `"reasoning_effort":`, Deltas: `"type":"message_update"`, Prompts: true,
+		Overrides: []agenttest.Override{
+			{Home: map[string]string{".pi/agent/settings.json": `{"defaultProvider":"acme","defaultModel":"m","enabledModels":["acme/m:low"]}`}, Low: "low"},
+			{Home: map[string]string{".pi/agent/settings.json": `{"defaultProvider":"acme","defaultModel":"m"}`},
+				Project: map[string]string{".pi/settings.json": `{"defaultThinkingLevel":"off"}`}, Low: ""},
+			{Project: map[string]string{".pi/settings.json": `{"modelThinkingLevels":{"acme/m":"minimal"}}`}, Low: "minimal"},
+			{Home: map[string]string{".pi/agent/settings.json": `{"defaultProvider":"acme","defaultModel":"m","enabledModels":["acme/m:low"]}`},
+				Project: map[string]string{".pi/settings.json": `{"defaultThinkingLevel":"off","modelThinkingLevels":{"acme/m":"minimal"}}`},
+				Begun:   []string{"--thinking", "low"}, Again: []string{"--continue"}, Low: "low"},
+		},
 	}
 }
 
@@ -58,11 +67,12 @@ func TestRealAgents(t *testing.T) {
 		b.Env = append(b.Env, set.Env...)
 		return b
 	}
-	levels := map[string]string{"off": "low", "medium": "medium", "max": "max"}
+	levels := map[string]string{"off": "low", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
 	for _, a := range []agenttest.Agent{agenttest.Claude, agenttest.Codex} {
 		t.Run(a.Name, func(t *testing.T) {
 			t.Run("task", func(t *testing.T) { agenttest.Task(t, box(t), a) })
 			t.Run("levels", func(t *testing.T) { agenttest.Levels(t, box(t), a, levels) })
+			t.Run("overrides", func(t *testing.T) { agenttest.Overrides(t, box(t), a) })
 			t.Run("sessions", func(t *testing.T) { agenttest.Sessions(t, box(t), a) })
 			t.Run("extras", func(t *testing.T) { agenttest.Extras(t, box(t), a) })
 			t.Run("login", func(t *testing.T) { agenttest.LoggedIn(t, box(t), a, w.home) })
@@ -78,7 +88,13 @@ func TestRealAgents(t *testing.T) {
 		}
 		t.Run("levels", func(t *testing.T) {
 			b, a := pi(t)
-			agenttest.Levels(t, b, a, map[string]string{"off": "", "low": "low", "xhigh": "xhigh", "host": "medium"})
+			agenttest.Levels(t, b, a, map[string]string{
+				"off": "", "minimal": "minimal", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "xhigh", "host": "medium",
+			})
+		})
+		t.Run("overrides", func(t *testing.T) {
+			b, a := pi(t)
+			agenttest.Overrides(t, b, a)
 		})
 		t.Run("sessions", func(t *testing.T) {
 			b, a := pi(t)

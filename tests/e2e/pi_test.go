@@ -49,6 +49,9 @@ func (u piUser) has(name, text string) {
 	}
 }
 
+// fakePi runs what follows the level.
+const fakePi = "#!/bin/sh\ntest \"$1\" != --thinking || shift 2\nexec \"$@\"\n"
+
 // fakePi makes pi a program of the test's own, which runs what follows.
 func (u piUser) fakePi() []string {
 	u.t.Helper()
@@ -56,7 +59,7 @@ func (u piUser) fakePi() []string {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		u.t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(bin, "pi"), []byte("#!/bin/sh\nexec \"$@\"\n"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(bin, "pi"), []byte(fakePi), 0o755); err != nil {
 		u.t.Fatal(err)
 	}
 	return []string{"--net", "none", "--env", "PATH=" + bin + ":/usr/local/bin:/usr/bin:/bin", "pi"}

@@ -29,7 +29,7 @@ func TestPrintPolicy(t *testing.T) {
 	if err := json.Unmarshal([]byte(first), &p); err != nil {
 		t.Fatal(err)
 	}
-	if p.Harness != "pi" || !slices.Equal(p.Command, []string{"pi", "-p", "hi there"}) || p.Project != b.Dir || len(p.Net.Allow) != 2 {
+	if p.Harness != "pi" || !slices.Equal(p.Command, []string{"pi", "--thinking", "xhigh", "-p", "hi there"}) || p.Project != b.Dir || len(p.Net.Allow) != 2 {
 		t.Errorf("%+v", p)
 	}
 	for range 5 {
@@ -106,7 +106,7 @@ func TestArgumentsPassThrough(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.Out), &p); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(p.Command, append([]string{"pi"}, plain...)) {
+	if !slices.Equal(p.Command, append([]string{"pi", "--thinking", "xhigh"}, plain...)) {
 		t.Errorf("%q", p.Command)
 	}
 	if !strings.Contains(r.Err, "--allow comes after") {
@@ -116,7 +116,7 @@ func TestArgumentsPassThrough(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.Out), &p); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(p.Command, append([]string{"pi"}, plain...)) {
+	if !slices.Equal(p.Command, append([]string{"pi", "--thinking", "xhigh"}, plain...)) {
 		t.Errorf("an unknown flag goes to the default harness: %q", p.Command)
 	}
 }

@@ -37,6 +37,9 @@ while test $# -gt 0 && test "$1" != run; do shift; done
 test $# -eq 0 || { shift; exec "$@"; }
 `
 
+// claudeHeld is what holds claude to the level, whatever a settings file says.
+const claudeHeld = `--settings {"env":{"CLAUDE_CODE_EFFORT_LEVEL":"xhigh","CLAUDE_CODE_DISABLE_THINKING":"0","MAX_THINKING_TOKENS":""},"alwaysThinkingEnabled":true}`
+
 // A program installed below the user's home is found, seen read-only at its own
 // path with what it stands on, named in the printout, and nothing else of the home
 // is there.
@@ -48,7 +51,7 @@ func TestInstalledInHome(t *testing.T) {
 		bound                     []string          // below the home, and nothing else
 	}{
 		{
-			name: "nvm", harness: "claude", path: ".nvm/versions/node/v22.1.0/bin", want: "claude called with --dangerously-skip-permissions --effort xhigh -p hi",
+			name: "nvm", harness: "claude", path: ".nvm/versions/node/v22.1.0/bin", want: "claude called with --dangerously-skip-permissions --effort xhigh " + claudeHeld + " -p hi",
 			files: map[string]string{
 				".nvm/versions/node/v22.1.0/bin/node":                                             "#!/bin/sh\nexec sh \"$@\"\n",
 				".nvm/versions/node/v22.1.0/bin/claude":                                           "-> ../lib/node_modules/@anthropic-ai/claude-code/cli.js",
@@ -71,7 +74,7 @@ func TestInstalledInHome(t *testing.T) {
 			bound: []string{".local/bin/kiro-cli"},
 		},
 		{
-			name: "local share", harness: "claude", path: ".local/bin", want: "claude called with --dangerously-skip-permissions --effort xhigh -p hi",
+			name: "local share", harness: "claude", path: ".local/bin", want: "claude called with --dangerously-skip-permissions --effort xhigh " + claudeHeld + " -p hi",
 			files: map[string]string{
 				".local/bin/claude": "-> ../share/claude/versions/2.1.0", ".local/share/claude/versions/2.1.0": "#!/bin/sh\n" + tool,
 			},
@@ -157,16 +160,16 @@ func TestSkipFlags(t *testing.T) {
 		write(t, filepath.Join(home, ".local/bin", name), "#!/bin/sh\n"+tool, 0o755)
 	}
 	for args, want := range map[string]string{
-		"claude":                                "--dangerously-skip-permissions --effort xhigh",
-		"claude --resume x":                     "--dangerously-skip-permissions --effort xhigh --resume x",
-		"claude --permission-mode plan":         "--effort xhigh --permission-mode plan",
+		"claude":                                "--dangerously-skip-permissions --effort xhigh " + claudeHeld,
+		"claude --resume x":                     "--dangerously-skip-permissions --effort xhigh " + claudeHeld + " --resume x",
+		"claude --permission-mode plan":         "--effort xhigh " + claudeHeld + " --permission-mode plan",
 		"claude mcp list":                       "mcp list",
 		"codex exec hi":                         "--dangerously-bypass-approvals-and-sandbox -c model_reasoning_effort=xhigh exec hi",
 		"codex resume x":                        "--dangerously-bypass-approvals-and-sandbox -c model_reasoning_effort=xhigh resume x",
 		"codex -a on-request":                   "-c model_reasoning_effort=xhigh -a on-request",
 		"kiro --resume":                         "chat --trust-all-tools --resume",
-		"pi -c":                                 "-c",
-		"claude --dangerously-skip-permissions": "--effort xhigh --dangerously-skip-permissions",
+		"pi -c":                                 "--thinking xhigh -c",
+		"claude --dangerously-skip-permissions": "--effort xhigh " + claudeHeld + " --dangerously-skip-permissions",
 	} {
 		r := b.OK(append([]string{"--net", "none"}, strings.Fields(args)...)...)
 		if !strings.HasSuffix(strings.TrimSpace(r.Out), "called with "+want) {

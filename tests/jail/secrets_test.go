@@ -51,6 +51,7 @@ func TestCanaries(t *testing.T) {
 	b := newBox(t)
 	home := b.ofUser(t, ".local/bin")
 	write(t, filepath.Join(home, ".local/bin/pi"), "#!/bin/sh\n"+tool, 0o755)
+	write(t, filepath.Join(home, ".pi/agent/models.json"), `{"providers":{"acme":{"apiKey":"$AI_API_TOKEN"}}}`, 0o600)
 	c, args, byName, filed, token := canaries(t, b)
 	args = append(args, "--allow", b.Host("ok.test"))
 	sweep := func(when string) {

@@ -7,6 +7,7 @@ package agenttest
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -43,8 +44,12 @@ type Agent struct {
 	// go on with it.
 	New    []string
 	Resume [][]string
-	// Effort is found in a request, before how much to reason.
-	Effort string
+	// Effort is found in a request, before how much to reason; and so is Thinks, without
+	// which it means nothing.
+	Effort, Thinks string
+	// Overrides are by what it reasons as much as Low says at its next start, if that is
+	// left to the host.
+	Overrides []Override
 	// Prompts: it has a place for a user's own.
 	Prompts bool
 	// Deltas are in what it prints of an answer's parts, or "" where it prints
@@ -57,6 +62,15 @@ type Agent struct {
 type Login struct {
 	File, Text string
 	Turn       func(script string) model.Turn
+}
+
+// An Override are files that say how much to reason, by what may lie where in the
+// sandbox's home and on this machine in the project; or with which arguments a session
+// was begun before, and is gone on with.
+type Override struct {
+	Home, Project map[string]string
+	Begun, Again  []string
+	Low           string
 }
 
 // ID stands for a session's id.
@@ -87,7 +101,14 @@ var (
 			},
 		},
 		New: []string{"--session-id", ID}, Resume: [][]string{{"--resume", ID}, {"--continue"}},
-		Effort: `"effort":`, Deltas: `"text_delta"`, Prompts: true,
+		Effort: `"effort":`, Thinks: `"thinking":{"type":"adaptive"`, Deltas: `"text_delta"`, Prompts: true,
+		Overrides: []Override{
+			{Home: map[string]string{".claude/settings.json": `{"env":{"CLAUDE_CODE_EFFORT_LEVEL":"low"}}`}, Low: "low"},
+			{Project: map[string]string{".claude/settings.json": `{"env":{"CLAUDE_CODE_EFFORT_LEVEL":"medium"}}`}, Low: "medium"},
+			{Home: map[string]string{".claude/settings.json": `{"env":{"CLAUDE_CODE_DISABLE_THINKING":"1","MAX_THINKING_TOKENS":"0"},"alwaysThinkingEnabled":false}`}, Low: ""},
+			{Home: map[string]string{".claude/settings.json": `{"env":{"CLAUDE_CODE_EFFORT_LEVEL":"low","CLAUDE_CODE_DISABLE_THINKING":"1"},"effortLevel":"low"}`},
+				Project: map[string]string{".claude/settings.json": `{"env":{"CLAUDE_CODE_EFFORT_LEVEL":"low"}}`}, Low: ""},
+		},
 	}
 	Codex = Agent{
 		Name: "codex", Key: "OPENAI_API_KEY",
@@ -109,6 +130,9 @@ var (
 		},
 		Resume: [][]string{{"resume", ID}, {"resume", "--last"}},
 		Effort: `"reasoning":{"effort":`,
+		Overrides: []Override{
+			{Home: map[string]string{".codex/config.toml": "model_reasoning_effort = \"low\"\n"}, Low: "low"},
+		},
 	}
 )
 
@@ -191,7 +215,7 @@ func Task(t *testing.T, b *drive.Box, a Agent) {
 
 // effort is how much to reason by a request, or "".
 func (a Agent) effort(body string) string {
-	if m := regexp.MustCompile(regexp.QuoteMeta(a.Effort) + `"([a-z]*)"`).FindStringSubmatch(body); m != nil {
+	if m := regexp.MustCompile(regexp.QuoteMeta(a.Effort) + `"([a-z]*)"`).FindStringSubmatch(body); m != nil && strings.Contains(body, a.Thinks) {
 		return m[1]
 	}
 	return ""
@@ -209,6 +233,48 @@ func Levels(t *testing.T, b *drive.Box, a Agent, words map[string]string) {
 		}
 		if got := a.effort(asked[before]); got != word {
 			t.Errorf("%s: %q was asked for, want %q", level, got, word)
+		}
+	}
+}
+
+// Overrides plants what would have the agent reason little. Each does, where that is left
+// to the host, and the last one has all of them, and does not where the policy says it.
+func Overrides(t *testing.T, b *drive.Box, a Agent) {
+	m, flags, _ := a.modelFor(t, b)
+	ask := func(flag []string, args ...string) string {
+		t.Helper()
+		before := len(m.Asked())
+		r := b.OK(slices.Concat(flag, flags, []string{a.Name}, a.Always, slices.Insert(slices.Clone(a.Once), a.Options, args...), []string{"hi"})...)
+		asked := m.Asked()
+		if len(asked) != before+1 {
+			t.Fatalf("asked %d times: %s", len(asked)-before, r)
+		}
+		return a.effort(asked[before])
+	}
+	for i, o := range a.Overrides {
+		// The agent may have removed one, or a start taken out of it what another says.
+		for path, text := range o.Home {
+			if r := b.RunWith(strings.NewReader(text), "--net", "none", "--", "sh", "-c", `mkdir -p ~/"$(dirname "$1")" && cat >~/"$1"`, "-", path); r.Code != 0 {
+				t.Fatalf("%s", r)
+			}
+		}
+		for path, text := range o.Project {
+			path := filepath.Join(b.Dir, path)
+			t.Cleanup(func() { _ = os.Remove(path) }) // the project's end tells
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if o.Begun != nil {
+			ask([]string{"--thinking", "host"}, o.Begun...)
+		}
+		if got := ask([]string{"--thinking", "host"}, o.Again...); got != o.Low {
+			t.Errorf("override %d is none: %q was asked for, want %q", i, got, o.Low)
+		}
+		if i == len(a.Overrides)-1 {
+			if got := ask(nil, o.Again...); got != "xhigh" {
+				t.Errorf("%q was asked for", got)
+			}
 		}
 	}
 }

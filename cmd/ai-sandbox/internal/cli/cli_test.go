@@ -225,7 +225,7 @@ func TestLayersReachPolicy(t *testing.T) {
 	if got := texts(p.Net.AllowPrivate); got != "127.0.0.1:5432" {
 		t.Errorf("private %s", got)
 	}
-	if !reflect.DeepEqual(p.Command, []string{"pi", "-p", "hi"}) || p.Harness != "pi" || p.Image.BaseRef != "registry.example.com/x:1" {
+	if !reflect.DeepEqual(p.Command, []string{"pi", "--thinking", "xhigh", "-p", "hi"}) || p.Harness != "pi" || p.Image.BaseRef != "registry.example.com/x:1" {
 		t.Errorf("policy %+v", p)
 	}
 	if p.Project != s.project {
@@ -247,7 +247,7 @@ func TestPrintouts(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{[]string{"--print-policy"}, []string{"command      pi\n", "allow      nothing"}},
+		{[]string{"--print-policy"}, []string{"command      pi --thinking xhigh\n", "allow      nothing"}},
 		{[]string{"--dry-run", "--net", "none", "--", "true"}, []string{"command      true\n", "network      none", "\n--- squid.conf ---\nhttp_access deny all\n"}},
 		{[]string{"--print-entrypoint"}, []string{"table inet aisb { # gated\n}\n"}},
 		{[]string{"--print-containerfile"}, []string{"FROM docker.io/library/debian:trixie-slim\n"}},

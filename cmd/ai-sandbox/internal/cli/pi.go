@@ -35,7 +35,7 @@ func (a *app) bridge(in *policy.Input, s setup, loggedIn bool) ([]need, error) {
 		return nil, nil
 	}
 	if slices.ContainsFunc(in.Links, func(l policy.HomeLink) bool { return l.To != "" && within(pibridge.Dir, l.Path) }) {
-		a.notef("pi has this machine's own configuration (bind_harness_home), so nothing is brought in")
+		a.notef("pi has this machine's own configuration (bind_harness_home), so nothing is brought in, and %s is not passed; --env passes what that names", s.settings.Text("pi_token_env"))
 		return nil, nil
 	}
 	from, err := readPi(s)
@@ -51,11 +51,13 @@ func (a *app) bridge(in *policy.Input, s setup, loggedIn bool) ([]need, error) {
 	if r.NeedsToken && !loggedIn && !a.env.Has(from.Token) && !passes(*in, from.Token) {
 		return nil, fmt.Errorf("pi's providers (~/%s) take their key from %s in a sandbox, and it is unset or empty here; set it, name another variable with --pi-token-env, or use --no-pi-config", pibridge.ModelsFile, from.Token)
 	}
+	if r.NeedsToken {
+		in.Token = from.Token
+	}
 	settings := policy.HomeManaged{Path: pibridge.SettingsFile, Mode: 0o600, Content: r.Settings, None: r.Settings == nil, Keys: true}
 	if level := s.settings.Text("thinking"); level != policy.ThinkingHost {
 		// What is set for one model would count for more.
 		settings.Fixed = []policy.HomeKey{{Key: "defaultThinkingLevel", Value: level}, {Key: "modelThinkingLevels"}}
-		in.Thinking = &policy.Thinking{Level: level, As: "defaultThinkingLevel in its settings"}
 	}
 	in.Managed = append(in.Managed,
 		policy.HomeManaged{Path: pibridge.ModelsFile, Mode: 0o600, Content: r.Models, None: r.Models == nil},

@@ -102,7 +102,6 @@ func (a *app) request(s setup, p policy.Policy) RunRequest {
 // policy decides what the run may do.
 func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) {
 	h := harness.Generic
-	level := s.settings.Text("thinking")
 	if inv.Harness != "" {
 		var ok bool
 		if h, ok = harness.Lookup(inv.Harness); !ok {
@@ -123,21 +122,19 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 		EphemeralHome: s.settings.Bool("ephemeral_home") || a.workspace != "",
 		Hold:          inv.Verb != "" && h.Name == "" && len(inv.Args) == 0,
 	}
-	if as := h.Reasons(inv.Args, level); as != "" {
-		in.Thinking = &policy.Thinking{Level: level, As: as}
-	}
 	var errs []error
 	var err error
-	if in.Token = h.Token; h.Bridge {
-		in.Token = s.settings.Text("pi_token_env")
-	}
 	if in.EnvFile, err = a.readEnvFiles(s.settings["env_file"], s.Facts.Home); err != nil {
 		errs = append(errs, err)
 	}
 	if err := a.throughUpstream(&in, s); err != nil {
 		errs = append(errs, err)
 	}
-	a.hide(append(slices.Clone(in.Env), in.Token), in.EnvFile, h.Token != "")
+	secrets := slices.Clone(in.Env)
+	if h.Bridge {
+		secrets = append(secrets, s.settings.Text("pi_token_env"))
+	}
+	a.hide(secrets, in.EnvFile, h.Token != "")
 	if in.NoCwd = s.settings.Bool("no_cwd"); s.settings.Text("workdir") != workdirAuto {
 		in.Workdir = s.settings.Text("workdir")
 	}
@@ -174,8 +171,13 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 				delete(vars, name)
 			}
 		}
+		level := a.level(s, h)
 		in.Command = h.Argv(inv.Args, level, vars)
+		if as := h.Reasons(inv.Args, level, vars); as != "" {
+			in.Thinking = &policy.Thinking{Level: level, As: as}
+		}
 	}
+	a.unthinking(s, h, in)
 	needs := hostsOf(h, in)
 	if h.Bridge {
 		if needs, err = a.bridge(&in, s, loggedIn); err != nil {

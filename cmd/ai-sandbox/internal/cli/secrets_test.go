@@ -28,6 +28,7 @@ func secretStage(t *testing.T) (s *stage, file string) {
 	s.env["TOKEN"] = canary
 	s.env["AI_API_TOKEN"] = "tok-" + canary
 	file = filepath.Join(s.env["HOME"], "secrets")
+	s.piHas(needsToken, "")
 	s.write(file, "FILED=\"filed-"+canary+"\"\n")
 	return s, file
 }

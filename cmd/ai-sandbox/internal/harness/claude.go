@@ -16,20 +16,24 @@ var _ = add(Harness{
 	Scripts: []string{"@anthropic-ai/claude-code"},
 	Skip: Skip{
 		Flag: "--dangerously-skip-permissions",
-		Choices: []string{
+		Chosen: Chosen{Choices: []string{
 			"--dangerously-skip-permissions", "--allow-dangerously-skip-permissions",
 			"--permission-mode", // the flag would win
 			"--restricted",      // with the flag it refuses to start
-		},
+		}},
 	},
 	Credentials: []string{"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_AUTH_TOKEN"},
 	Hosts:       []string{"api.anthropic.com"}, BaseURL: "ANTHROPIC_BASE_URL",
 	Session: Session{New: []string{"--session-id", ID}, Resume: []string{"--resume", ID}, Last: []string{"--continue"}},
 	Model:   "--model",
 	// It has no less than low.
-	Thinking: Thinking{Flag: "--effort", Key: "--effort", Words: map[string]string{
-		"off": "low", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max",
-	}},
+	Thinking: Thinking{
+		Flag: "--effort", Hold: "--settings", Settings: claudeThinks,
+		Words: map[string]string{
+			"off": "low", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max",
+		},
+		Chosen: Chosen{Choices: []string{"--effort"}, Vars: []string{"CLAUDE_CODE_EFFORT_LEVEL", "CLAUDE_CODE_DISABLE_THINKING", "MAX_THINKING_TOKENS"}},
+	},
 	// attach, logs, stop, kill, respawn and rm have to come first: behind
 	// the flag they are the text of a prompt.
 	Verbs: []string{
@@ -44,6 +48,13 @@ var _ = add(Harness{
 	dangers: "settings, hooks, skills, plugins, agents and memories",
 	project: []string{".claude/", "CLAUDE.md", "CLAUDE.local.md"},
 })
+
+// claudeThinks: variables count for more than the flag, and those in a settings file, of
+// the home or the project, for more than those that it is started with. What is given by
+// the flag counts for more than either; two of these switch thinking off.
+func claudeThinks(word string) string {
+	return `{"env":{"CLAUDE_CODE_EFFORT_LEVEL":"` + word + `","CLAUDE_CODE_DISABLE_THINKING":"0","MAX_THINKING_TOKENS":""},"alwaysThinkingEnabled":true}`
+}
 
 // claudeSeeds: without the first claude looks for its maker's hosts and asks for
 // a theme and for trust, and starts with none of them; without the second it

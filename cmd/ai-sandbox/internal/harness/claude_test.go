@@ -2,6 +2,7 @@ package harness
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -39,15 +40,29 @@ func TestClaude(t *testing.T) {
 		{"auth status", "claude auth status"},
 		{"setup-token", "claude setup-token"},
 	})
+	const held = ` --settings {"env":{"CLAUDE_CODE_EFFORT_LEVEL":"%s","CLAUDE_CODE_DISABLE_THINKING":"0","MAX_THINKING_TOKENS":""},"alwaysThinkingEnabled":true}`
+	xhigh := c + " --effort xhigh" + fmt.Sprintf(held, "xhigh")
 	thinking(t, "claude", []thought{
-		{"xhigh", "-p hi", "claude --dangerously-skip-permissions --effort xhigh -p hi"},
-		{"off", "", "claude --dangerously-skip-permissions --effort low"},
+		{"xhigh", "-p hi", xhigh + " -p hi"},
+		{"xhigh", "-p 'explain the --effort flag'", xhigh + " -p explain the --effort flag"},
+		{"xhigh", "-p '--effort, what is it?'", xhigh + " -p --effort, what is it?"},
+		{"off", "", c + " --effort low" + fmt.Sprintf(held, "low")},
+		// The user's settings are not replaced.
+		{"xhigh", "--settings mine.json", c + " --effort xhigh --settings mine.json"},
 		{"host", "", "claude --dangerously-skip-permissions"},
 		{"xhigh", "--effort low", "claude --dangerously-skip-permissions --effort low"},
 		{"xhigh", "--effort=low", "claude --dangerously-skip-permissions --effort=low"},
-		{"xhigh", "-- --effort", "claude --dangerously-skip-permissions --effort xhigh -- --effort"},
+		{"xhigh", "-- --effort", xhigh + " -- --effort"},
 		{"xhigh", "mcp list", "claude mcp list"},
 	})
+	for _, name := range []string{"CLAUDE_CODE_EFFORT_LEVEL", "CLAUDE_CODE_DISABLE_THINKING", "MAX_THINKING_TOKENS"} {
+		line(t, "claude", "-p hi", "xhigh", Vars{name: "x"}, c+" -p hi")
+	}
+	line(t, "claude", "-p hi", "xhigh", Vars{"OTHER": "x"}, xhigh+" -p hi")
+	const unsure = "--effort max (unless its settings say another)"
+	if got := lookup(t, "claude").Reasons([]string{"--settings", "mine.json"}, "max", nil); got != unsure {
+		t.Errorf("%q", got)
+	}
 	placed(t, "claude", map[Extra]string{Skill: ".claude/skills/x", Prompt: ".claude/commands/x", Prompts: ".claude/commands"})
 }
 

@@ -14,23 +14,29 @@ var _ = add(Harness{
 	// and review when it stands before them.
 	Skip: Skip{
 		Flag: "--dangerously-bypass-approvals-and-sandbox",
-		Choices: []string{
-			// It is an error twice, and with each of these but the sandbox's,
-			// which it would override.
-			"--dangerously-bypass-approvals-and-sandbox", "--yolo",
-			"--ask-for-approval", "--approve-for-me", "--sandbox",
+		Chosen: Chosen{
+			Choices: []string{
+				// It is an error twice, and with each of these but the sandbox's,
+				// which it would override.
+				"--dangerously-bypass-approvals-and-sandbox", "--yolo",
+				"--ask-for-approval", "--approve-for-me", "--sandbox",
+			},
+			Short: []string{"-a", "-s"},
+			Keys:  []string{"approval_policy", "sandbox_mode", "default_permissions"}, // it would override them
 		},
-		Short: []string{"-a", "-s"},
 	},
 	// It reads the second one itself in exec alone, and the others never.
 	Credentials: []string{"OPENAI_API_KEY", "CODEX_API_KEY"},
-	Keyed:       Keyed{Args: codexKey, Keys: []string{"model_provider", "openai_base_url"}, Choices: []string{"--profile", "--oss", "--local-provider"}, Short: []string{"-p"}},
+	Keyed: Keyed{Args: codexKey, Chosen: Chosen{
+		Keys: []string{"model_provider", "openai_base_url"}, Choices: []string{"--profile", "--oss", "--local-provider"}, Short: []string{"-p"},
+	}},
 	// The second is for a login with ChatGPT.
 	Hosts: []string{"api.openai.com", "chatgpt.com"}, BaseURL: "OPENAI_BASE_URL",
 	Session: Session{Resume: []string{"resume", ID}, Last: []string{"resume", "--last"}},
 	Model:   "--model",
+	Setting: []string{"--config", "-c"},
 	// Its models have no less than low (codex debug models).
-	Thinking: Thinking{Flag: "-c", Before: "model_reasoning_effort=", Key: "model_reasoning_effort", Words: map[string]string{
+	Thinking: Thinking{Flag: "-c", Before: "model_reasoning_effort=", Chosen: Chosen{Keys: []string{"model_reasoning_effort"}}, Words: map[string]string{
 		"off": "low", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max",
 	}},
 	Verbs: []string{

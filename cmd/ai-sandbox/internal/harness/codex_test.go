@@ -31,6 +31,12 @@ func TestCodex(t *testing.T) {
 		{"exec -s read-only hello", "codex exec -s read-only hello"},
 		{"--sandbox read-only", "codex --sandbox read-only"},
 		{"exec --approve-for-me hello", "codex exec --approve-for-me hello"},
+		{"-c approval_policy=on-request", "codex -c approval_policy=on-request"},
+		{"exec -c sandbox_mode=read-only hi", "codex exec -c sandbox_mode=read-only hi"},
+		{"--config=sandbox_mode=\"read-only\"", "codex --config=sandbox_mode=\"read-only\""},
+		{"-c default_permissions=:workspace", "codex -c default_permissions=:workspace"},
+		{"exec 'what is -c approval_policy=never'", x + " exec what is -c approval_policy=never"},
+		{"-c shell_environment_policy.inherit=all", x + " -c shell_environment_policy.inherit=all"},
 		{"login status", "codex login status"},
 		{"mcp list", "codex mcp list"},
 		{"sandbox true", "codex sandbox true"},
@@ -40,7 +46,17 @@ func TestCodex(t *testing.T) {
 		{"off", "", "codex --dangerously-bypass-approvals-and-sandbox -c model_reasoning_effort=low"},
 		{"max", "-s read-only", "codex -c model_reasoning_effort=max -s read-only"},
 		{"xhigh", `exec -c model_reasoning_effort="low"`, `codex --dangerously-bypass-approvals-and-sandbox exec -c model_reasoning_effort="low"`},
+		{"xhigh", `exec --config=model_reasoning_effort="low"`, x + ` exec --config=model_reasoning_effort="low"`},
+		{"xhigh", "exec -c 'model_reasoning_effort = low'", x + " exec -c model_reasoning_effort = low"},
+		{"xhigh", "-cmodel_reasoning_effort=low", x + " -cmodel_reasoning_effort=low"},
+		{"xhigh", "-c=model_reasoning_effort=low", x + " -c=model_reasoning_effort=low"},
 		{"xhigh", "login", "codex login"},
+		// A word in a prompt, or another setting, is not said about it.
+		{"xhigh", "exec 'what is model_reasoning_effort'", x + " -c model_reasoning_effort=xhigh exec what is model_reasoning_effort"},
+		{"xhigh", "exec model_reasoning_effort=low", x + " -c model_reasoning_effort=xhigh exec model_reasoning_effort=low"},
+		{"xhigh", "-c profiles.x.model_reasoning_effort=low", x + " -c model_reasoning_effort=xhigh -c profiles.x.model_reasoning_effort=low"},
+		{"xhigh", "-c model_reasoning_effort_x=low", x + " -c model_reasoning_effort=xhigh -c model_reasoning_effort_x=low"},
+		{"xhigh", "-- -c model_reasoning_effort=low", x + " -c model_reasoning_effort=xhigh -- -c model_reasoning_effort=low"},
 	})
 	placed(t, "codex", map[Extra]string{Skill: ".codex/skills/x"})
 }
@@ -63,6 +79,8 @@ func TestCodexKey(t *testing.T) {
 		{"resume --last", Vars{"OPENAI_API_KEY": ""}, x + own + " resume --last"},
 		// Not against what the user chose, and not for its commands.
 		{"-c model_provider=mine", Vars{"OPENAI_API_KEY": ""}, x + " -c model_provider=mine"},
+		{"exec 'fix model_provider parsing'", Vars{"OPENAI_API_KEY": ""}, x + own + " exec fix model_provider parsing"},
+		{"-c model_providers.mine.name=x", Vars{"OPENAI_API_KEY": ""}, x + own + " -c model_providers.mine.name=x"},
 		{"-p mine", Vars{"OPENAI_API_KEY": ""}, x + " -p mine"},
 		{"--profile=mine", Vars{"OPENAI_API_KEY": ""}, x + " --profile=mine"},
 		{"exec --oss hi", Vars{"OPENAI_API_KEY": ""}, x + " exec --oss hi"},

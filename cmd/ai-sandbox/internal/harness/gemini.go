@@ -9,7 +9,7 @@ var _ = add(Harness{
 	// The second one is Vertex AI's, in its express mode.
 	Hosts: []string{"generativelanguage.googleapis.com"}, BaseURL: "GOOGLE_GEMINI_BASE_URL",
 	HostOf:  map[string]string{"GEMINI_API_KEY": "generativelanguage.googleapis.com", "GOOGLE_API_KEY": "aiplatform.googleapis.com"},
-	Skip:    Skip{Flag: "--yolo", Choices: []string{"--approval-mode", "--yolo"}, Short: []string{"-y"}},
+	Skip:    Skip{Flag: "--yolo", Chosen: Chosen{Choices: []string{"--approval-mode", "--yolo"}, Short: []string{"-y"}}},
 	Session: Session{New: []string{"--session-id", ID}, Resume: []string{"--resume", ID}, Last: []string{"--resume", "latest"}},
 	Model:   "--model",
 	Verbs:   []string{"extension", "extensions", "gemma", "hook", "hooks", "mcp", "skill", "skills"},

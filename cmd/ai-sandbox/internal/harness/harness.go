@@ -58,6 +58,8 @@ type Harness struct {
 	Session Session
 	// Model is the flag that names a model, or "".
 	Model string
+	// Setting are the flags whose value is KEY=VALUE, for one of its settings.
+	Setting []string
 	// Thinking is how much it reasons, where a flag says so.
 	Thinking Thinking
 	// Verbs are first arguments that are commands of the program itself (mcp,
@@ -97,12 +99,9 @@ type Harness struct {
 type Skip struct {
 	// Flag is "" for a program that has none.
 	Flag string
-	// Choices are flags by which users say themselves how much they want to be
-	// asked, each alone or with "=value". Flag would override or contradict
-	// them, so it is not added to them.
-	Choices []string
-	// Short are Choices of one dash, whose value may follow without a space.
-	Short []string
+	// Chosen is by what users say themselves how much they want to be asked. Flag
+	// would override or contradict it, so it is not added to it.
+	Chosen
 	// Behind are those of the program's own commands that have the flag, too, and take it
 	// behind their names alone. The others of such a program do not have it.
 	Behind []string
@@ -125,46 +124,38 @@ type Thinking struct {
 	Flag, Before string
 	// Words are by level: a program has not all of them.
 	Words map[string]string
-	// Key is in an argument by which the user says it himself.
-	Key string
+	// Chosen is by what the user says it himself.
+	Chosen
+	// Hold is a flag with settings, Settings for a word, without which some that the
+	// sandbox has written would count for more. A user who gives it has his own.
+	Hold     string
+	Settings func(word string) string
 }
 
 // Reasoning are the names of those that are told how much to reason.
 func Reasoning() []string {
 	var out []string
 	for _, h := range Table {
-		if h.Thinking.Flag != "" || h.Bridge {
+		if h.Thinking.Flag != "" {
 			out = append(out, h.Name)
 		}
 	}
 	return out
 }
 
-// Args are the arguments for a level, or nil where the program has no flag for it or
-// args say it already.
-func (h Harness) thinkingArgs(level string, args []string) []string {
+// thinkingArgs are the arguments for a level, or nil where the program has no flag for
+// it or the user says it already.
+func (h Harness) thinkingArgs(level string, args []string, vars Vars) []string {
 	t := h.Thinking
 	word := t.Words[level]
-	if word == "" || len(args) > 0 && slices.Contains(h.Verbs, args[0]) {
+	if word == "" || len(args) > 0 && slices.Contains(h.Verbs, args[0]) || h.chosen(t.Chosen, args, vars) {
 		return nil
 	}
-	if said(args, t.Key) {
-		return nil
+	out := []string{t.Flag, t.Before + word}
+	if t.Hold != "" && !h.chosen(Chosen{Choices: []string{t.Hold}}, args, vars) {
+		out = append(out, t.Hold, t.Settings(word))
 	}
-	return []string{t.Flag, t.Before + word}
-}
-
-// said tells whether one of keys is in an argument.
-func said(args []string, keys ...string) bool {
-	for _, arg := range args {
-		if arg == "--" {
-			break
-		}
-		if slices.ContainsFunc(keys, func(key string) bool { return strings.Contains(arg, key) }) {
-			return true
-		}
-	}
-	return false
+	return out
 }
 
 // Vars are the variables that a run passes to a program; one that it passes by name is
@@ -177,10 +168,8 @@ type Keyed struct {
 	// Args are for the key in the variable name, or "" for a login of its own, at
 	// address, or "" for its own.
 	Args func(name, address string) []string
-	// Choices and Short are as Skip's: by these the user says where the model is.
-	Choices, Short []string
-	// Keys are in an argument that says it, too.
-	Keys []string
+	// Chosen is by what the user says where the model is.
+	Chosen
 }
 
 // keyArgs are the arguments for the first variable that the run passes. One that leads
@@ -188,7 +177,7 @@ type Keyed struct {
 func (h Harness) keyArgs(args []string, vars Vars) []string {
 	k := h.Keyed
 	address, elsewhere := vars[h.BaseURL]
-	if k.Args == nil || elsewhere && address == "" || said(args, k.Keys...) || (Skip{Choices: k.Choices, Short: k.Short}).chosen(args) {
+	if k.Args == nil || elsewhere && address == "" || h.chosen(k.Chosen, args, vars) {
 		return nil
 	}
 	for _, name := range h.Credentials {
@@ -264,8 +253,8 @@ func (h Harness) Argv(args []string, level string, vars Vars) []string {
 	if len(args) > 0 && slices.Contains(h.Verbs, args[0]) {
 		return slices.Concat(h.Command[:1], args)
 	}
-	said := slices.Concat(h.thinkingArgs(level, args), h.keyArgs(args, vars))
-	at, ok := h.Skip.place(args, h.Verbs)
+	said := slices.Concat(h.thinkingArgs(level, args, vars), h.keyArgs(args, vars))
+	at, ok := h.place(args, vars)
 	if !ok {
 		return slices.Concat(h.Command, said, args)
 	}
@@ -274,16 +263,20 @@ func (h Harness) Argv(args []string, level string, vars Vars) []string {
 
 // Reasons is what a level is for the command line: the arguments that say so, or ""
 // where none do.
-func (h Harness) Reasons(args []string, level string) string {
-	return strings.Join(h.thinkingArgs(level, args), " ")
+func (h Harness) Reasons(args []string, level string, vars Vars) string {
+	said := h.thinkingArgs(level, args, vars)
+	if h.Thinking.Hold != "" && len(said) == 2 {
+		said = append(said, "(unless its settings say another)")
+	}
+	return strings.Join(said, " ")
 }
 
-// place is where in args the flag stands, if it is to.
-func (s Skip) place(args, verbs []string) (at int, ok bool) {
-	if s.Flag == "" || s.chosen(args) {
+// place is where in args the flag to skip questions stands, if it is to.
+func (h Harness) place(args []string, vars Vars) (at int, ok bool) {
+	if h.Skip.Flag == "" || h.chosen(h.Skip.Chosen, args, vars) {
 		return 0, false
 	}
-	if s.Behind == nil {
+	if h.Skip.Behind == nil {
 		return 0, true
 	}
 	// An option may stand before a command. What only looks like one is the value of an
@@ -292,31 +285,11 @@ func (s Skip) place(args, verbs []string) (at int, ok bool) {
 		switch {
 		case arg == "--":
 			return 0, true
-		case slices.Contains(s.Behind, arg):
+		case slices.Contains(h.Skip.Behind, arg):
 			return i + 1, true
-		case slices.Contains(verbs, arg):
+		case slices.Contains(h.Verbs, arg):
 			return 0, false
 		}
 	}
 	return 0, true
-}
-
-// chosen tells whether args hold one of the choices. A value that looks like one
-// counts too: then the program asks, which is the harmless mistake.
-func (s Skip) chosen(args []string) bool {
-	for _, arg := range args {
-		if arg == "--" {
-			return false
-		}
-		name, _, _ := strings.Cut(arg, "=")
-		if slices.Contains(s.Choices, name) {
-			return true
-		}
-		for _, short := range s.Short {
-			if strings.HasPrefix(arg, short) {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -120,7 +120,7 @@ func line(t *testing.T, name, args, level string, vars Vars, want string) {
 	if name != "" {
 		h = lookup(t, name)
 	}
-	words := strings.Fields(args)
+	words := split(args)
 	kept := slices.Clone(words)
 	got := strings.Join(h.Argv(words, level, vars), " ")
 	if got != want {
@@ -129,9 +129,23 @@ func line(t *testing.T, name, args, level string, vars Vars, want string) {
 	if !slices.Equal(words, kept) {
 		t.Errorf("%s with %q changed its arguments", name, args)
 	}
-	if r := h.Reasons(words, level); r != "" && !strings.Contains(got, " "+r) || r == "" && strings.Contains(got, "effort") && !strings.Contains(args, "effort") {
-		t.Errorf("%s %s with %q: %q", name, level, args, r)
+	said := strings.TrimSuffix(h.Reasons(words, level, vars), " (unless its settings say another)")
+	if without := strings.Join(h.Argv(words, "", vars), " "); (said == "") != (got == without) || !strings.Contains(got, said) {
+		t.Errorf("%s %s with %q: %q", name, level, args, said)
 	}
+}
+
+// split is like a shell, for words of which some have spaces and stand in quotes.
+func split(line string) []string {
+	var out []string
+	for i, part := range strings.Split(line, `'`) {
+		if i%2 == 1 {
+			out = append(out, part)
+		} else {
+			out = append(out, strings.Fields(part)...)
+		}
+	}
+	return out
 }
 
 // thinking has the level as the program says it, and not where the user has said it or
@@ -373,10 +387,13 @@ func TestWhatItGets(t *testing.T) {
 	for _, h := range append(slices.Clone(Table), Generic) {
 		var b strings.Builder
 		// The end-to-end tests look these up in the real programs (agenttest.Flags).
-		flags := slices.Concat([]string{h.Skip.Flag, h.Model, h.Thinking.Flag}, h.Session.New, h.Session.Resume, h.Session.Last, h.Skip.Choices, h.Skip.Short, h.Keyed.Choices, h.Keyed.Short)
+		flags := slices.Concat([]string{h.Skip.Flag, h.Model, h.Thinking.Flag}, h.Session.New, h.Session.Resume, h.Session.Last, h.Setting, []string{h.Thinking.Hold})
+		for _, c := range []Chosen{h.Skip.Chosen, h.Keyed.Chosen, h.Thinking.Chosen} {
+			flags = slices.Concat(flags, c.Choices, c.Short, c.Levels)
+		}
 		flags = slices.DeleteFunc(flags, func(f string) bool { return !strings.HasPrefix(f, "-") })
 		slices.Sort(flags)
-		fmt.Fprintf(&b, "flags: %s\n", strings.Join(slices.Compact(flags), " "))
+		fmt.Fprintf(&b, "flags: %s\nverbs: %s\n", strings.Join(slices.Compact(flags), " "), strings.Join(slices.Concat(h.Verbs, h.Skip.Behind), " "))
 		for _, c := range []struct {
 			title   string
 			m       machine

@@ -8,7 +8,7 @@ var _ = add(Harness{
 	Order: 4, Name: "kiro", Command: []string{"kiro-cli", "chat"}, About: "Kiro's command line",
 	Credentials: []string{"KIRO_API_KEY"},
 	Hosts:       []string{"q.us-east-1.amazonaws.com"},
-	Skip:        Skip{Flag: "--trust-all-tools", Choices: []string{"--trust-all-tools", "--trust-tools"}, Short: []string{"-a"}},
+	Skip:        Skip{Flag: "--trust-all-tools", Chosen: Chosen{Choices: []string{"--trust-all-tools", "--trust-tools"}, Short: []string{"-a"}}},
 	Session:     Session{Resume: []string{"--resume-id", ID}, Last: []string{"--resume"}},
 	Model:       "--model",
 	// Its --effort has levels by model, and what becomes of another one is not said.

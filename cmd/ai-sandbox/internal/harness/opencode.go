@@ -18,7 +18,7 @@ var _ = add(Harness{
 		"GOOGLE_GENERATIVE_AI_API_KEY": "generativelanguage.googleapis.com",
 	},
 	// Without it nothing outside of the project can be touched: run refuses, its window asks.
-	Skip:    Skip{Flag: "--auto", Choices: []string{"--auto", "--no-auto"}, Behind: []string{"run"}},
+	Skip:    Skip{Flag: "--auto", Chosen: Chosen{Choices: []string{"--auto", "--no-auto"}}, Behind: []string{"run"}},
 	Session: Session{Resume: []string{"--session", ID}, Last: []string{"--continue"}},
 	Model:   "--model",
 	// How much it reasons is a matter of its model's variants (run --variant), which have

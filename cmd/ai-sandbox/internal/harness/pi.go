@@ -10,13 +10,22 @@ var _ = add(Harness{
 	Order: 1, Name: "pi", Command: []string{"pi"}, About: "the pi coding agent (default)",
 	Package: "@earendil-works/pi-coding-agent", Version: "1.6.0",
 	Token: "AI_API_TOKEN", Bridge: true, Credentials: []string{"AI_API_TOKEN"},
-	// Its hosts are its providers' (see pibridge), and the thinking level is in its
-	// settings.
+	// Its hosts are its providers' (see pibridge).
 	Session: Session{New: []string{"--session-id", ID}, Resume: []string{"--session", ID}, Last: []string{"--continue"}},
 	Model:   "--model",
-	guide:   ".pi/agent/AGENTS.md",
-	extras:  map[Extra]string{Skill: ".pi/agent/skills", Prompt: ".pi/agent/prompts", Prompts: ".pi/agent/prompts", Extension: ".pi/agent/extensions"},
-	dir:     ".pi", credential: ".pi/agent/auth.json", locks: true, transcripts: piTranscripts, seeds: piSeeds,
+	// It is in its settings, too (pibridge), for whatever else starts it inside. But there
+	// a session's own level, a project's settings and a model's count for more.
+	Thinking: Thinking{
+		Flag: "--thinking", Chosen: Chosen{Choices: []string{"--thinking"}, Levels: []string{"--model", "--models"}},
+		Words: map[string]string{
+			"off": "off", "minimal": "minimal", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max",
+		},
+	},
+	// They have to come first.
+	Verbs:  []string{"auth", "config", "install", "list", "mcp", "remove", "uninstall", "update"},
+	guide:  ".pi/agent/AGENTS.md",
+	extras: map[Extra]string{Skill: ".pi/agent/skills", Prompt: ".pi/agent/prompts", Prompts: ".pi/agent/prompts", Extension: ".pi/agent/extensions"},
+	dir:    ".pi", credential: ".pi/agent/auth.json", locks: true, transcripts: piTranscripts, seeds: piSeeds,
 	dangers: "extensions, skills, MCP servers and the commands that auth.json may name",
 	project: []string{".pi/"},
 })

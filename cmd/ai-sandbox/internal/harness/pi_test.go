@@ -11,7 +11,20 @@ func TestPi(t *testing.T) {
 		{"-p hello", "pi -p hello"},
 	})
 	thinking(t, "pi", []thought{
-		{"xhigh", "", "pi"}, // it is in its settings
+		{"xhigh", "", "pi --thinking xhigh"},
+		{"off", "-p hi", "pi --thinking off -p hi"},
+		{"xhigh", "--continue", "pi --thinking xhigh --continue"},
+		{"xhigh", "--model acme/m:v1 hi", "pi --thinking xhigh --model acme/m:v1 hi"},
+		{"xhigh", "'what is --thinking low' --models a,b", "pi --thinking xhigh what is --thinking low --models a,b"},
+		{"xhigh", "-- --thinking low", "pi --thinking xhigh -- --thinking low"},
+		{"host", "", "pi"},
+		// Not where the user says it, and not for its commands.
+		{"xhigh", "--thinking low", "pi --thinking low"},
+		{"xhigh", "-p hi --model acme/m:low", "pi -p hi --model acme/m:low"},
+		{"xhigh", "--models a:high,b", "pi --models a:high,b"},
+		{"xhigh", "list", "pi list"},
+		{"xhigh", "mcp list", "pi mcp list"},
+		{"xhigh", "auth check", "pi auth check"},
 	})
 	placed(t, "pi", map[Extra]string{Skill: ".pi/agent/skills/x", Prompt: ".pi/agent/prompts/x", Prompts: ".pi/agent/prompts", Extension: ".pi/agent/extensions/x"})
 }

@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"ai-sandbox/policy"
+)
+
+// piHas gives the user of a stage pi's two files; "" is none.
+func (s *stage) piHas(models, settings string) {
+	for name, text := range map[string]string{"models.json": models, "settings.json": settings} {
+		if text != "" {
+			s.write(filepath.Join(s.env["HOME"], ".pi/agent", name), text)
+		}
+	}
+}
+
+const needsToken = `{"providers":{"acme":{"baseUrl":"https://llm.example.com/v1","api":"openai-completions","apiKey":"x","models":[{"id":"m"}]}}}`
+
+// The token is passed to what refers to it, and not because it is there.
+func TestPiToken(t *testing.T) {
+	for what, tc := range map[string]struct {
+		models string
+		args   []string
+		passed string
+	}{
+		"named":               {needsToken, []string{"pi"}, "AI_API_TOKEN"},
+		"in a header":         {`{"providers":{"acme":{"headers":{"X-Key":"$AI_API_TOKEN"}}}}`, []string{"pi"}, "AI_API_TOKEN"},
+		"another":             {needsToken, []string{"--pi-token-env", "OTHER", "pi"}, "OTHER"},
+		"not named":           {`{"providers":{"acme":{"baseUrl":"https://llm.example.com/v1"}}}`, []string{"pi"}, ""},
+		"no configuration":    {"", []string{"pi"}, ""},
+		"not brought in":      {needsToken, []string{"--no-pi-config", "pi"}, ""},
+		"for another command": {needsToken, []string{"--", "pi"}, ""},
+	} {
+		s := newStage(t)
+		s.env["AI_API_TOKEN"], s.env["OTHER"] = "token-0123456789", "other-0123456789"
+		s.piHas(tc.models, "")
+		p := s.policy(tc.args...)
+		for _, name := range []string{"AI_API_TOKEN", "OTHER"} {
+			passed := slices.ContainsFunc(p.Env, func(e policy.Env) bool { return e.Name == name })
+			if passed != (name == tc.passed) {
+				t.Errorf("%s: %s is passed: %t", what, name, passed)
+			}
+		}
+	}
+}
+
+// How much to reason, as the policy has it and the command line says it.
+func TestThinking(t *testing.T) {
+	for _, tc := range []struct {
+		args  string
+		as    string
+		fixed bool // in pi's settings
+		said  string
+	}{
+		{"pi", "--thinking xhigh", true, ""},
+		{"--thinking low pi", "--thinking low", true, ""},
+		{"--thinking low pi --thinking high", "", true, "--thinking has no effect: the agent's own arguments"},
+		{"--thinking host pi", "", false, ""},
+		{"--no-pi-config pi", "", false, ""},
+		{"--no-pi-config --thinking low pi", "", false, "--thinking has no effect: --no-pi-config leaves it to pi"},
+		{"--no-pi-config --thinking host pi", "", false, ""},
+		{"--thinking low -- true", "", false, "--thinking has no effect: it is for an agent, and none is started"},
+		{"-- true", "", false, ""},
+		{"--harness-packages claude,gemini --thinking high claude", "--effort high", false, ""},
+		{"--harness-packages gemini --thinking high gemini", "", false, "--thinking has no effect: gemini has no flag for it"},
+		{"--harness-packages gemini gemini", "", false, ""},
+		{"--harness-packages claude --env CLAUDE_CODE_EFFORT_LEVEL=low claude", "", false, ""},
+		{"--harness-packages claude --thinking high claude mcp list", "", false, "--thinking has no effect: the agent's own arguments"},
+	} {
+		s := newStage(t)
+		s.piHas(needsToken, `{"defaultThinkingLevel":"minimal"}`)
+		s.env["AI_API_TOKEN"] = "token-0123456789"
+		p := s.policy(strings.Fields(tc.args)...)
+		as := ""
+		if p.Thinking != nil {
+			as, _, _ = strings.Cut(p.Thinking.As, " --settings")
+		}
+		if as != tc.as || (as != "") != strings.Contains(strings.Join(p.Command, " "), " "+tc.as) && tc.as != "" {
+			t.Errorf("%s: %q by %q", tc.args, as, p.Command)
+		}
+		fixed := slices.ContainsFunc(p.Home.Managed, func(m policy.HomeManaged) bool { return len(m.Fixed) == 2 })
+		if fixed != tc.fixed || strings.Contains(s.err.String(), "no effect") != (tc.said != "") || !strings.Contains(s.err.String(), tc.said) {
+			t.Errorf("%s: in the settings: %t, said: %s", tc.args, fixed, s.err.String())
+		}
+	}
+}
