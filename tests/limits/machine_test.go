@@ -303,6 +303,57 @@ func TestFullMachine(t *testing.T) {
 	})
 }
 
+// So does a file system that has room but can't have one file more: that of the sessions,
+// and, with podman, that of its containers.
+func TestNoMoreFiles(t *testing.T) {
+	if os.Getuid() == 0 {
+		return // of a user's directories
+	}
+	each(t, func(t *testing.T, b *box) {
+		b.run(t, 0, "--", "true")
+		before := sessions(t, b)
+		places := map[string]string{"sessions": filepath.Join(w.home, "e2e", "state", "ai-sandbox", "sessions")}
+		if b.runtime == "podman" {
+			places["podman's containers"] = filepath.Join(w.home, ".local", "share", "containers", "storage", "overlay-containers")
+		}
+		for name, dir := range places {
+			t.Run(name, func(t *testing.T) {
+				options := fmt.Sprintf("size=64m,mode=0700,uid=%d,gid=%d", os.Getuid(), os.Getgid())
+				with := func(files string) result {
+					// Nobody may have what is below open, or a namespace in which it is not hidden.
+					const end = "pkill -KILL -f '[p]odman .*system service' || true; pkill -KILL catatonit || true; "
+					sudo(t, "sh", "-ec", end+"mount -t tmpfs -o "+options+files+" tmpfs "+dir)
+					defer sudo(t, "sh", "-ec", end+"until umount "+dir+"; do sleep 0.1; done")
+					begun := time.Now()
+					r := b.start("--", "sh", "-c", "echo x >>ran")
+					t.Logf("%.1f s: %s", time.Since(begun).Seconds(), r)
+					return r
+				}
+				if r := with(""); r.Code != 0 {
+					t.Errorf("the positive control: %s", r)
+				}
+				if err := os.Remove(filepath.Join(b.dir, "ran")); err != nil {
+					t.Errorf("the positive control: %v", err)
+				}
+				if r := with(",nr_inodes=3"); r.Code != 125 || !strings.Contains(r.Err, "ai-sandbox: error: ") || !strings.Contains(r.Err, "no space left on device") {
+					t.Errorf("no files: %s", r)
+				}
+				names, err := os.ReadDir(b.dir)
+				if err != nil || len(names) != 1 {
+					t.Errorf("left in the project: %v, %v", names, err)
+				}
+			})
+		}
+		b.run(t, 0, "--", "true")
+		b.verb(t, "clean", "--runtime", b.runtime)
+		for id, s := range sessions(t, b) {
+			if before[id] == "" && !strings.HasPrefix(s, "ended ") {
+				t.Errorf("session %s: %s", id, s)
+			}
+		}
+	})
+}
+
 // Whatever of the machine is broken, the doctor finds it, and prints a command that mends
 // it or shows it again. What stands on something broken is not tried, so each break is
 // looked for in a state where all before it is well.
