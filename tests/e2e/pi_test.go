@@ -236,6 +236,15 @@ func TestPiReadsConfiguration(t *testing.T) {
 		t.Errorf("%s", r)
 	}
 	agenttest.Flags(t, u.Box, "pi")
+	// Where its own providers are, and in which variables it looks for their keys.
+	list, err := os.ReadFile("/src/cmd/ai-sandbox/internal/harness/pibridge/providers.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := u.RunWith(strings.NewReader(ownProviders), "--net", "none", "--", "sh", "-c",
+		`cat >/tmp/list.mjs; node /tmp/list.mjs "$(dirname "$(find /opt/aisb -path '*/@earendil-works/pi-ai' -prune | head -1)")"`); r.Out != string(list) {
+		t.Errorf("providers.txt is not as the real ones are: %s\n%s", r.Err, r.Out)
+	}
 	// Its settings are those that are followed or left, each by decision.
 	r := u.OK("--net", "none", "--", "sh", "-c", "cat $(find /opt/aisb -path '*pi-coding-agent/schemas/settings.schema.json')")
 	var schema struct {
@@ -258,6 +267,22 @@ func TestPiReadsConfiguration(t *testing.T) {
 		t.Errorf("pi has %d settings, and %d are known", len(schema.Properties), len(names))
 	}
 }
+
+// ownProviders prints pi's own providers in the order in which it takes the first that has
+// a key: the name, the one host of its models or "-", and the variables.
+const ownProviders = `const root = process.argv[2];
+const { builtinProviders } = await import(root + "/pi-ai/dist/providers/all.js");
+const { findEnvKeys } = await import(root + "/pi-ai/dist/env-api-keys.js");
+const { defaultModelPerProvider } = await import(root + "/pi-coding-agent/dist/core/model-resolver.js");
+const order = Object.keys(defaultModelPerProvider);
+const all = new Proxy({}, { get: () => "x" });
+const at = (p) => order.indexOf(p.id) < 0 ? order.length : order.indexOf(p.id);
+for (const p of builtinProviders().sort((a, b) => at(a) - at(b))) {
+	const hosts = new Set(p.getModels().map((m) => m.baseUrl.replace(/^https:\/\/([^/]*).*/, "$1")));
+	const host = hosts.size == 1 && [...hosts][0].match(/^[a-z0-9.-]+$/) ? [...hosts][0] : "-";
+	console.log([p.id, host, ...(findEnvKeys(p.id, all) ?? [])].join(" "));
+}
+`
 
 // hasKeys gives the user a key of its own in every place of pi's files that can hold
 // one, and other files of pi's, which are not even opened: that would be an error.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"ai-sandbox/cmd/ai-sandbox/internal/harness"
 	"ai-sandbox/cmd/ai-sandbox/internal/harness/pibridge"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
 	"ai-sandbox/policy"
@@ -30,13 +31,23 @@ func readPi(s setup) (in pibridge.Input, err error) {
 
 // bridge gives pi's home in the sandbox the configuration of this machine, and tells
 // what its model needs. loggedIn is that it has its file with keys.
-func (a *app) bridge(in *policy.Input, s setup, loggedIn bool) ([]need, error) {
+func (a *app) bridge(in *policy.Input, s setup, h harness.Harness, args []string, loggedIn bool) ([]need, error) {
+	start := pibridge.Start{
+		Provider: harness.Value(args, h.Provider), Model: harness.Value(args, h.Model), Models: harness.Value(args, h.Models),
+		Has: func(name string) bool { return passes(*in, name) },
+	}
+	needs := func(r pibridge.Result) []need {
+		if at := r.Address(start); at != "" && !h.OwnCommand(args) {
+			return []need{needOf(h.Name, at)}
+		}
+		return nil
+	}
 	if !s.settings.Bool("pi_config") {
-		return nil, nil
+		return needs(pibridge.Result{}), nil
 	}
 	if slices.ContainsFunc(in.Links, func(l policy.HomeLink) bool { return l.To != "" && within(pibridge.Dir, l.Path) }) {
 		a.notef("pi has this machine's own configuration (bind_harness_home), so nothing is brought in, and %s is not passed; --env passes what that names", s.settings.Text("pi_token_env"))
-		return nil, nil
+		return needs(pibridge.Result{}), nil
 	}
 	from, err := readPi(s)
 	if err != nil {
@@ -63,11 +74,7 @@ func (a *app) bridge(in *policy.Input, s setup, loggedIn bool) ([]need, error) {
 		policy.HomeManaged{Path: pibridge.ModelsFile, Mode: 0o600, Content: r.Models, None: r.Models == nil},
 		settings,
 	)
-	var out []need
-	for _, u := range r.BaseURLs[r.Default] {
-		out = append(out, needOf("pi", u))
-	}
-	return out, nil
+	return needs(r), nil
 }
 
 func within(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }

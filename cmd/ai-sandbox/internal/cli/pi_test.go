@@ -88,3 +88,34 @@ func TestThinking(t *testing.T) {
 		}
 	}
 }
+
+// The host is that of the model that pi starts with: by the arguments, the settings, or a
+// key that it is given.
+func TestPiHost(t *testing.T) {
+	const models = `{"providers":{"acme":{"baseUrl":"https://a.example/v1","apiKey":"x","models":[{"id":"m1"},{"id":"m2","baseUrl":"https://b.example/v1"}]}}}`
+	const settings = `{"defaultProvider":"acme","defaultModel":"m2"}`
+	for _, tc := range []struct{ args, host string }{
+		{"pi", "b.example"},
+		{"--allow a.example pi", "b.example"},
+		{"--allow b.example pi", ""},
+		{"pi --model m1", "a.example"},
+		{"pi --model anthropic/claude-opus-5-5:high", "api.anthropic.com"},
+		{"pi --provider groq --model x", "api.groq.com"},
+		{"pi --models m1", "a.example"},
+		{"pi -p hi -- --model m1", "b.example"},
+		{"pi list", ""},
+		{"--no-pi-config pi", ""},
+		{"--no-pi-config pi --model zai/glm-5.3", "api.z.ai"},
+		{"--no-pi-config --env XAI_API_KEY pi", "api.x.ai"},
+		{"--no-pi-config --env XAI_API_KEY --allow .x.ai pi", ""},
+	} {
+		s := newStage(t)
+		s.piHas(models, settings)
+		s.env["AI_API_TOKEN"], s.env["XAI_API_KEY"] = "token-0123456789", "key-0123456789"
+		s.policy(strings.Fields(tc.args)...)
+		said, want := s.err.String(), "pi has its model at "+tc.host+", which the allowlist does not let through; add: --allow "+tc.host+"\n"
+		if tc.host == "" && strings.Contains(said, "has its model") || tc.host != "" && !strings.Contains(said, want) {
+			t.Errorf("%s: want %q: %s", tc.args, tc.host, said)
+		}
+	}
+}

@@ -161,8 +161,8 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 	} else {
 		loggedIn = a.login(&in, s, h)
 	}
+	vars := vars(in)
 	if h.Name != "" {
-		vars := vars(in)
 		if v, ok := vars[h.BaseURL]; ok && v == "" && h.Keyed.Args != nil {
 			a.notef("%s does not read %s, and is told what --env %[2]s=ADDRESS says; passed by name it leads nowhere", h.Name, h.BaseURL)
 		}
@@ -178,9 +178,9 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 		}
 	}
 	a.unthinking(s, h, in)
-	needs := hostsOf(h, in)
+	needs := hostsOf(h, inv.Args, vars)
 	if h.Bridge {
-		if needs, err = a.bridge(&in, s, loggedIn); err != nil {
+		if needs, err = a.bridge(&in, s, h, inv.Args, loggedIn); err != nil {
 			errs = append(errs, err)
 		}
 	}

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -28,44 +29,48 @@ func needOf(agent, address string) need {
 	if err != nil || u.Hostname() == "" {
 		return need{}
 	}
-	n := need{agent: agent, host: gate.ParseHost(u.Hostname()), port: 443}
+	n := need{agent: agent, port: 443}
 	if u.Scheme == "http" {
 		n.port = 80
 	}
-	if port, err := strconv.ParseUint(u.Port(), 10, 16); err == nil {
+	if u.Port() != "" {
+		port, err := strconv.ParseUint(u.Port(), 10, 16)
+		if err != nil || port == 0 {
+			return need{}
+		}
 		n.port = uint16(port)
+	}
+	if n.host, _, err = gate.ParseTarget(u.Hostname()); err != nil {
+		n.host = gate.ParseHost(u.Hostname())
 	}
 	return n
 }
 
 // hostsOf are what an agent needs: where its variable leads, or one of the hosts of its
-// keys, or of its own.
-// The value of a variable that is passed by name is a secret, and says nothing here.
-func hostsOf(h harness.Harness, in policy.Input) []need {
-	var out []need
-	for _, e := range in.Env {
-		name, value, constant := strings.Cut(e, "=")
-		switch {
-		case h.BaseURL == "" || name != h.BaseURL:
-		case constant:
-			out = []need{needOf(h.Name, value)}
-		default:
+// keys, or of its own. Where its own arguments say where the model is, nothing is known;
+// a command of its own needs none. vars are the variables that it is given and logs in by.
+// The value of one that is passed by name is a secret, and says nothing here.
+func hostsOf(h harness.Harness, args []string, vars harness.Vars) []need {
+	if h.OwnCommand(args) || h.Elsewhere(args) {
+		return nil
+	}
+	if address, ok := vars[h.BaseURL]; ok {
+		if address == "" {
 			return nil
 		}
-	}
-	if len(out) > 0 || slices.ContainsFunc(in.EnvFile, func(s policy.Secret) bool { return s.Name() == h.BaseURL }) {
-		return out
+		return []need{needOf(h.Name, address)}
 	}
 	hosts := h.Hosts
 	var keyed []string
 	for _, name := range h.Credentials {
-		if at := h.HostOf[name]; at != "" && passes(in, name) {
-			keyed = append(keyed, at)
+		if _, ok := vars[name]; ok && h.HostOf[name] != "" {
+			keyed = append(keyed, h.HostOf[name])
 		}
 	}
 	if keyed != nil {
 		hosts = keyed
 	}
+	var out []need
 	for _, name := range hosts {
 		out = append(out, needOf(h.Name, "https://"+name))
 	}
@@ -83,26 +88,66 @@ func (a *app) suggest(p policy.Policy, needs []need) {
 		}
 	}
 	n := needs[0]
-	name := n.host.Name
-	flag := "--allow"
-	if ip := n.host.Addr; ip.IsValid() {
-		if name = ip.String(); ip.Is6() {
-			name = "[" + name + "]"
-		}
-		if ip.IsPrivate() || ip.IsLinkLocalUnicast() {
-			flag = "--allow-private"
-		}
-	}
-	if name == "localhost" || n.host.Addr.IsValid() && n.host.Addr.IsLoopback() {
-		a.notef("%s has its model at %s, which is the sandbox itself inside; give it an address of this machine's, and --allow-private ADDRESS:%d", n.agent, quote(name), n.port)
+	at := n.written()
+	if ip := n.host.Addr; n.host.Name == "localhost" || strings.HasSuffix(n.host.Name, ".localhost") || ip.IsValid() && (ip.IsLoopback() || ip.IsUnspecified()) {
+		a.notef("%s has its model at %s, which is the sandbox itself inside; give it an address of this machine's, and --allow-private ADDRESS:%d", n.agent, quote(at), n.port)
 		return
 	}
-	if n.port != 80 && n.port != 443 {
-		name += fmt.Sprintf(":%d", n.port)
+	flag, entry, why := way(p.Net, n)
+	if flag == "" {
+		a.notef("%s has its model at %s, which can't be let through (%s); give it a full name or an address, where that one is from", n.agent, quote(at), why)
+		return
 	}
 	add := "add"
 	if p.Net.GateName != "" {
 		add = "give \"gate reload\", beside the rest of its list,"
 	}
-	a.notef("%s has its model at %s, which the allowlist does not let through; %s: %s %s", n.agent, quote(name), add, flag, quote(name))
+	a.notef("%s has its model at %s, which the allowlist does not let through; %s: %s %s", n.agent, quote(at), add, flag, quote(entry))
+}
+
+// written is a need as an entry is written.
+func (n need) written() string {
+	name := n.host.Name
+	if ip := n.host.Addr; ip.IsValid() {
+		if name = ip.String(); ip.Is6() && n.port != 80 && n.port != 443 {
+			name = "[" + name + "]"
+		}
+	}
+	if name == "" {
+		name = n.host.Written
+	}
+	if n.port != 80 && n.port != 443 {
+		name += fmt.Sprintf(":%d", n.port)
+	}
+	return name
+}
+
+// way is the flag and the entry by which the gate lets a need through, or why there are
+// none. A name with an underscore can't be an entry, but the domain that it is in can.
+func way(net policy.Net, n need) (flag, entry, why string) {
+	texts := []string{n.written()}
+	if label, parent, ok := strings.Cut(n.written(), "."); ok && strings.Contains(label, "_") {
+		texts = append(texts, "."+parent)
+	}
+	for _, text := range texts {
+		e, err := policy.ParseEntry(text)
+		if err != nil {
+			if wrong := (*policy.EntryError)(nil); why == "" && errors.As(err, &wrong) {
+				why = wrong.Reason
+			}
+			continue
+		}
+		allow, private := net, net
+		allow.Allow = append(slices.Clone(net.Allow), e)
+		private.AllowPrivate = append(slices.Clone(net.AllowPrivate), e)
+		if gate.Explain(allow, n.host, n.port).Reason == "" {
+			return "--allow", e.String(), ""
+		}
+		answer := gate.Explain(private, n.host, n.port)
+		if answer.Reason == "" {
+			return "--allow-private", e.String(), ""
+		}
+		why = answer.Reason
+	}
+	return "", "", why
 }

@@ -32,6 +32,7 @@ var _ = add(Harness{
 	}},
 	// The second is for a login with ChatGPT.
 	Hosts: []string{"api.openai.com", "chatgpt.com"}, BaseURL: "OPENAI_BASE_URL",
+	HostOf:  map[string]string{"OPENAI_API_KEY": "api.openai.com", "CODEX_API_KEY": "api.openai.com"},
 	Session: Session{Resume: []string{"resume", ID}, Last: []string{"resume", "--last"}},
 	Model:   "--model",
 	Setting: []string{"--config", "-c"},

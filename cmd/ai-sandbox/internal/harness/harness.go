@@ -56,8 +56,9 @@ type Harness struct {
 	Skip Skip
 	// Session is how a session is begun under an id and resumed.
 	Session Session
-	// Model is the flag that names a model, or "".
-	Model string
+	// Model is the flag that names a model, or "", Provider the one for who has it, and
+	// Models the one for several, of which the first is taken.
+	Model, Provider, Models string
 	// Setting are the flags whose value is KEY=VALUE, for one of its settings.
 	Setting []string
 	// Thinking is how much it reasons, where a flag says so.
@@ -148,7 +149,7 @@ func Reasoning() []string {
 func (h Harness) thinkingArgs(level string, args []string, vars Vars) []string {
 	t := h.Thinking
 	word := t.Words[level]
-	if word == "" || len(args) > 0 && slices.Contains(h.Verbs, args[0]) || h.chosen(t.Chosen, args, vars) {
+	if word == "" || h.OwnCommand(args) || h.chosen(t.Chosen, args, vars) {
 		return nil
 	}
 	out := []string{t.Flag, t.Before + word}
@@ -250,7 +251,7 @@ func Lookup(name string) (Harness, bool) {
 // user has not chosen. They stand first, for new and resumed runs alike: there no
 // option that takes a list, and no "--", can swallow them.
 func (h Harness) Argv(args []string, level string, vars Vars) []string {
-	if len(args) > 0 && slices.Contains(h.Verbs, args[0]) {
+	if h.OwnCommand(args) {
 		return slices.Concat(h.Command[:1], args)
 	}
 	said := slices.Concat(h.thinkingArgs(level, args, vars), h.keyArgs(args, vars))
@@ -259,6 +260,28 @@ func (h Harness) Argv(args []string, level string, vars Vars) []string {
 		return slices.Concat(h.Command, said, args)
 	}
 	return slices.Concat(h.Command, args[:at], []string{h.Skip.Flag}, said, args[at:])
+}
+
+// OwnCommand tells whether args are for one of Verbs.
+func (h Harness) OwnCommand(args []string) bool {
+	return len(args) > 0 && slices.Contains(h.Verbs, args[0])
+}
+
+// Elsewhere tells whether the user says in args where the model is.
+func (h Harness) Elsewhere(args []string) bool { return h.chosen(h.Keyed.Chosen, args, nil) }
+
+// Value is what the last one of a flag in args says, or "".
+func Value(args []string, flag string) string {
+	out := ""
+	for i, arg := range args {
+		if arg == "--" || flag == "" {
+			break
+		}
+		if v, ok := valueOf(args[i:], []string{flag}); ok {
+			out = v
+		}
+	}
+	return out
 }
 
 // Reasons is what a level is for the command line: the arguments that say so, or ""

@@ -12,7 +12,7 @@ var _ = add(Harness{
 	Token: "AI_API_TOKEN", Bridge: true, Credentials: []string{"AI_API_TOKEN"},
 	// Its hosts are its providers' (see pibridge).
 	Session: Session{New: []string{"--session-id", ID}, Resume: []string{"--session", ID}, Last: []string{"--continue"}},
-	Model:   "--model",
+	Model:   "--model", Provider: "--provider", Models: "--models",
 	// It is in its settings, too (pibridge), for whatever else starts it inside. But there
 	// a session's own level, a project's settings and a model's count for more.
 	Thinking: Thinking{
