@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -23,6 +24,7 @@ const MountsDir = "/run/aisb-mounts"
 // Why of the mounts of this file.
 const (
 	WhyMount   = "--mount"
+	WhyExtra   = "--harness-extra"
 	WhyAgents  = "your agents directory, live"
 	WhyScratch = "scratch space, empty at first and gone with the run; as large as --disk says, 2 GiB at most"
 	WhyMasked  = "a unix socket is there, which is masked"
@@ -105,6 +107,8 @@ type BindRequest struct {
 	// Target is the place inside, or "" for the same path.
 	Target   string
 	Writable bool
+	// Why is what asks for it, WhyMount if it is "".
+	Why string
 	// Origin says where it was asked for ("--mount", "config:3").
 	Origin string
 	// Sockets are the unix sockets below Source, as absolute host paths.
@@ -175,7 +179,7 @@ func extraMounts(in Input, list []Mount, home *Home) ([]Mount, error) {
 	relabel := in.Facts.SELinux && in.Runtime == RuntimePodman
 	wins := false
 	for i, r := range in.Mounts {
-		m := Mount{Kind: KindBind, Source: r.Source, Target: r.Target, ReadOnly: !r.Writable, Relabel: relabel, Why: WhyMount, ID: r.ID}
+		m := Mount{Kind: KindBind, Source: r.Source, Target: r.Target, ReadOnly: !r.Writable, Relabel: relabel, Why: cmp.Or(r.Why, WhyMount), ID: r.ID}
 		if m.Target == "" {
 			m.Target = m.Source
 		}

@@ -45,7 +45,7 @@ func (a *app) extra(it config.Item, name string, f host.Facts, written []string)
 	if place == "" {
 		return none, src, fmt.Errorf("%s has no place for a user's own %s that is known here; use --mount", h.Name, kind)
 	}
-	return policy.BindRequest{Source: src.Path, Dir: src.Dir, ID: src.ID, Target: policy.HomeDir + "/" + place, Origin: it.Origin}, src, nil
+	return policy.BindRequest{Source: src.Path, Dir: src.Dir, ID: src.ID, Target: policy.HomeDir + "/" + place, Why: policy.WhyExtra, Origin: it.Origin}, src, nil
 }
 
 // kindOfExtra tells by names what a file or directory is, or "".

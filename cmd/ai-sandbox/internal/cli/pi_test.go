@@ -119,3 +119,24 @@ func TestPiHost(t *testing.T) {
 		}
 	}
 }
+
+// What --harness-extra shows is called so.
+func TestExtraIsNamed(t *testing.T) {
+	s := newStage(t)
+	prompt := filepath.Join(s.env["HOME"], "own/ask.md")
+	s.write(prompt, "ask\n")
+	whys := func(args ...string) (out []string) {
+		for _, m := range s.policy(args...).Mounts {
+			if m.Source == prompt {
+				out = append(out, m.Why)
+			}
+		}
+		return out
+	}
+	if got := whys("--harness-extra", prompt, "pi"); len(got) != 1 || !strings.HasPrefix(got[0], "--harness-extra, a file: ") {
+		t.Errorf("%q", got)
+	}
+	if got := whys("--mount", prompt+":/ask.md", "pi"); len(got) != 1 || !strings.HasPrefix(got[0], "--mount, a file: ") {
+		t.Errorf("%q", got)
+	}
+}
