@@ -186,7 +186,7 @@ func TestEachControlCounts(t *testing.T) {
 		{"no sni", "ssl_bump terminate no_sni why_nosni", "", "sni none"},
 		{"not tls", "on_unsupported_protocol respond all why_nottls", "on_unsupported_protocol tunnel all", "ssh in 443"},
 		{"sni by port", "acl sni any-of sni_0", "acl sni any-of sni_0_names sni_1_names sni_2_names sni_3_names sni_0", "sni of other port"},
-		{"private", "http_access deny private !inward why_private", "", "get inward ten"},
+		{"private", "http_access deny private !inward ", "http_access deny !all ", "get inward ten"},
 		{"private of v6", "fc00::/7", "", "get inward ula"},
 		{"private by nat64", "64:ff9b::7f00:0/104", "", "get inward nat64"},
 		{"private by 6to4", "2002:7f00::/24", "", "get inward sixtofour"},
@@ -195,9 +195,9 @@ func TestEachControlCounts(t *testing.T) {
 		{"no reverse lookup", "dstdomain -n", "dstdomain", "get address with ptr"},
 		{"addresses only spelled out", "dst -n", "dst", "get name at listed address"},
 		{"failed lookup", "allow listed anyip", "allow listed", "get servfail"},
-		{"name before lookup", "http_access deny !listed why_name", "", "get no"},
-		{"name before its address", "http_access deny !listed why_name", "http_access deny private why_private\nhttp_access deny !listed why_name", "get no"},
-		{"bytes of a host", "http_access deny !hostname why_name", "", "get percent nul wild"},
+		{"name before lookup", "http_access deny !listed ", "http_access deny !all ", "get no"},
+		{"name before its address", "http_access deny !listed literal_dead ", "http_access deny private why_private_odd\nhttp_access deny !listed literal_dead ", "get no"},
+		{"bytes of a host", "http_access deny !hostname ", "http_access deny !all ", "get percent nul wild"},
 		{"manager", "http_access deny manager why_manager", "", "manager via listed host"},
 		{"scheme", "http_access deny !opens !web why_scheme", "", "get https url"},
 	} {
@@ -263,6 +263,54 @@ func TestStreams(t *testing.T) {
 	w := gatetest.NewWorld(t)
 	gatetest.Zone(w)
 	gatetest.Streams(t, w, start(t, gate.Config{Allow: gatetest.Allow}).addr)
+}
+
+// TestIdleSetting: what ends a tunnel without a byte is read_timeout, which TestIdleHour
+// reads: where it is a second a tunnel ends, and where nothing else is changed it does not.
+func TestIdleSetting(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	gatetest.Zone(w)
+	idle := func(g *running) (net.Conn, *bufio.Reader) {
+		c, err := net.Dial("tcp", g.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		r := bufio.NewReader(c)
+		io.WriteString(c, "CONNECT ok.test:80 HTTP/1.1\r\n\r\nGET /stream HTTP/1.1\r\nHost: ok.test\r\n\r\n")
+		c.SetDeadline(time.Now().Add(30 * time.Second))
+		for line := ""; line != "data: 1\n"; { // from here on the far server waits
+			if line, err = r.ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return c, r
+	}
+	_, stays := idle(start(t, gate.Config{Allow: gatetest.Allow}))
+	_, ends := idle(start(t, gate.Config{Allow: gatetest.Allow}, func(files map[string][]byte) {
+		for _, name := range []string{gate.FrontConf, gate.PeekConf} {
+			text := strings.Replace(string(files[name]), "\nread_timeout 24 hours\n", "\nread_timeout 1 second\n", 1)
+			if text == string(files[name]) {
+				t.Fatalf("%s has no such setting", name)
+			}
+			files[name] = []byte(text)
+		}
+	}))
+	if rest, err := io.ReadAll(ends); err != nil || strings.Contains(string(rest), "data: 2") {
+		t.Fatalf("with a second: %q, %v", rest, err)
+	}
+	for range 2 { // one for each far server, whether or not it still has a client
+		select {
+		case w.Release <- struct{}{}:
+		case <-time.After(10 * time.Second):
+		}
+	}
+	for line := ""; line != "data: 2\n"; {
+		var err error
+		if line, err = stays.ReadString('\n'); err != nil {
+			t.Fatalf("with what is set it has ended, too: %v", err)
+		}
+	}
 }
 
 // TestHalfClose holds still what squid does with a client that shuts its writing
@@ -347,6 +395,14 @@ func TestLogged(t *testing.T) {
 		all = append(all, j.Add(front, read(gate.PeekLog), false)...)
 		return all
 	})
+}
+
+func TestPages(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	gatetest.Zone(w)
+	for _, session := range []string{"", "0123456789ab"} {
+		gatetest.Pages(t, w, start(t, gate.Config{Allow: gatetest.Allow, AllowPrivate: gatetest.AllowPrivate, Session: session}).addr, session)
+	}
 }
 
 func TestEmptyList(t *testing.T) {

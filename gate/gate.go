@@ -2,9 +2,9 @@
 // back into decisions.
 //
 // The gate is two squids in one container. The front one takes the sandbox's
-// requests, answers 403 to what is not on the list, serves plain HTTP, and hands
-// each CONNECT to the second, by cache_peer. The second peeks at the TLS hello
-// inside the tunnel and ends the connection when its server name is not on the
+// requests, answers 403 to what is not on the list, and hands the rest to the second,
+// by cache_peer. The second judges it once more, peeks at the TLS hello
+// inside a tunnel and ends the connection when its server name is not on the
 // list; nothing is decrypted and no CA exists. One squid cannot do both: on a
 // port that peeks, a refused CONNECT is answered 200 and then with squid's own
 // certificate.
@@ -74,10 +74,9 @@ type Config struct {
 	// Session is what a user calls the session whose gate it is, or "": refusals say
 	// how he can let more through while it runs.
 	Session string
-	// Classes are entries by number: a tunnel that one of them lets through leaves the
-	// front squid from ClassAddr of its number, so that it can be told from others and
-	// cut. One that is not in use any more keeps its number. Nil: those in use. There
-	// are none where there are more than MaxClasses.
+	// Classes are entries by number: what one of the first MaxClasses lets through leaves
+	// the front squid from ClassAddr of its number, so that it can be told from others and
+	// cut. An entry keeps its number while it is in use. Nil: those in use.
 	Classes []policy.Entry
 	// FrontPort and PeekPort are on 127.0.0.1. The sandbox reaches only the
 	// front one; both apply the same rules.
@@ -94,9 +93,13 @@ type Config struct {
 }
 
 // MaxClasses bounds the entries that squid tells apart: it looks at one after the other.
-const MaxClasses = 1000
+// all of them take it half a millisecond for a request.
+const MaxClasses = 4000
 
-// ClassAddr is the loopback address that tunnels of an entry come from.
+// Unclassed is where what has no class comes from.
+var Unclassed = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
+// ClassAddr is the loopback address that connections of an entry come from.
 func ClassAddr(class int) netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 64 + byte(class>>16&0x3f), byte(class >> 8), byte(class)}) //nolint:gosec // each is a byte of it
 }

@@ -239,6 +239,16 @@ func TestParseLog(t *testing.T) {
 	}
 }
 
+// A clock that was set back in between makes no line disappear.
+func TestParseLogClock(t *testing.T) {
+	line := strings.SplitAfter(sampleLog, "\n")[1]
+	back := strings.Replace(line, " 12 ", " -86400000 ", 1)
+	list, err := ParseLog(strings.NewReader(back))
+	if err != nil || back == line || len(list) != 1 || list[0].Duration != 0 || list[0].Sent != 181 {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
 func TestParseLogHostile(t *testing.T) {
 	good := strings.SplitAfter(sampleLog, "\n")[1]
 	for name, in := range map[string]string{

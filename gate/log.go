@@ -150,7 +150,7 @@ func parseLine(s string) (Decision, bool) {
 		Status:     int(num(f[7], 16)),
 		Sent:       num(f[8], 62),
 		Received:   num(f[9], 62),
-		Duration:   time.Duration(num(f[10], 40)) * time.Millisecond,
+		Duration:   time.Duration(num(forward(f[10]), 40)) * time.Millisecond,
 		Server:     hostField(word(f[11])),
 		Reason:     word(f[12]),
 		SNI:        hostField(word(f[13])),
@@ -158,6 +158,15 @@ func parseLine(s string) (Decision, bool) {
 		LocalPort:  uint16(num(f[15], 16)),
 	}
 	return d, ok
+}
+
+// forward is 0 for a time that is negative: squid's clock is the machine's, which may have
+// been set back.
+func forward(s string) string {
+	if strings.HasPrefix(s, "-") {
+		return "-" // none
+	}
+	return s
 }
 
 // hostByte tells whether c can be in a host name, an address or a word of ours.
@@ -236,6 +245,12 @@ func Refused(list []Decision) []RefusedHost {
 	return t.Refused()
 }
 
+// Why nothing would let a host through.
+const (
+	noWay   = "no connection can go there"
+	noEntry = "no entry can name it"
+)
+
 // refused says what would have let d through.
 func refused(d Decision) RefusedHost {
 	// What a client can write down for a host is as long as a request may be.
@@ -253,7 +268,7 @@ func refused(d Decision) RefusedHost {
 			return h
 		}
 		if contains(unroutableRanges, a) {
-			h.Why = "no connection can go there"
+			h.Why = noWay
 			return h
 		}
 		flag = "--allow-private "
@@ -282,6 +297,10 @@ func refused(d Decision) RefusedHost {
 	}
 	s := h.Host
 	if a, err := netip.ParseAddr(s); err == nil {
+		if contains(unroutableRanges, a) {
+			h.Why = noWay
+			return h
+		}
 		// An address that no name may lead to needs the other flag at
 		// once, or the next run would be refused again.
 		if contains(privateRanges, a) || contains(linkLocalRanges, a) {
@@ -297,7 +316,7 @@ func refused(d Decision) RefusedHost {
 	e, err := policy.ParseEntry(s)
 	if err != nil {
 		var bad *policy.EntryError
-		h.Why = "no entry can name it"
+		h.Why = noEntry
 		if errors.As(err, &bad) {
 			h.Why += ": " + bad.Reason
 		}

@@ -43,7 +43,7 @@ var pages = map[string]string{
 // Page is what a client reads that is refused for reason, one line without its
 // end. host may be any bytes, of which those that no host has are percent-encoded, and
 // the first 260 are shown. session is what the user calls it, or "". Only what a list
-// can have is proposed; a squid does not know that, and proposes what it was asked for.
+// can have is proposed.
 func Page(reason, session, host string, port uint16) string {
 	text := pages[reason]
 	if _, opens := proposals[reason]; opens {
@@ -73,20 +73,64 @@ func (p proposal) text(session string) string {
 	return text
 }
 
-// proposals are those of a squid's pages, by reason.
-var proposals = map[string]proposal{
-	ReasonPort:    {"--allow %H:%p", "%H:%p"},
-	ReasonName:    {"--allow %H (or --allow %H:%p where the port is neither 80 nor 443)", "%H"},
-	ReasonPrivate: {"--allow-private %H (with :%p where the port is neither 80 nor 443)", "--private %H"},
+// proposals are the reasons whose pages propose something; true where that is the flag for
+// what is private, whatever was asked for.
+var proposals = map[string]bool{ReasonPort: false, ReasonName: false, ReasonPrivate: true}
+
+// A kind is of hosts for which squid's pages propose the same.
+type kind struct {
+	name string
+	acls string // that have to match, after those of the kinds before it
+	port bool   // it has to be named
+	// private: nothing but the flag for that opens it. shut is what is said where
+	// nothing does.
+	private bool
+	shut    string
 }
 
-// pageFor is a squid's page.
-func pageFor(reason, session string) string {
-	text := pages[reason]
-	if p, opens := proposals[reason]; opens {
-		text += p.text(session)
+// kinds are what Page knows of a host, as far as squid's rules can tell. They do not know
+// the public suffixes, nor which internationalised names make sense.
+var kinds = []kind{
+	{name: "dead", acls: "literal_dead", shut: noWay},
+	{name: "dead", acls: "zero", shut: noWay},
+	{name: "inward", acls: "usual literal_inward", private: true},
+	{name: "inwardport", acls: "literal_inward", private: true, port: true},
+	{name: "host", acls: "usual literal_any"},
+	{name: "hostport", acls: "literal_any", port: true},
+	{name: "host", acls: "usual full !number"},
+	{name: "hostport", acls: "full !number", port: true},
+	{name: "label", acls: "label", shut: noEntry + ": it is a single label, which names no host on the network"},
+	{name: "odd", shut: noEntry + ": it is no host name"},
+}
+
+// page is what a client reads that is refused for reason.
+func (k kind) page(reason, session string) string {
+	at := "%H"
+	if k.port {
+		at += ":%p"
 	}
-	return text
+	p := proposal{"--allow " + at, at}
+	switch {
+	case k.shut != "":
+		return pages[reason] + "; " + k.shut
+	case k.private || proposals[reason]:
+		p = proposal{"--allow-private " + at, "--private " + at}
+	}
+	return pages[reason] + p.text(session)
+}
+
+// kindACLs are those that kinds names.
+func kindACLs(b *conf) {
+	b.line("acl usual port %d %d", policy.DefaultPorts[0], policy.DefaultPorts[1])
+	dst(b, "literal_dead dst -n", unroutable)
+	dst(b, "literal_inward dst -n", linkLocal, private, tunnels)
+	// To a dst rule with -n it is not an address.
+	b.line(`acl zero dstdom_regex -n -i ^0\.0\.0\.0$ ^\[?::\]?$`)
+	b.line("acl literal_any dst -n 0.0.0.0/1 128.0.0.0/1 64:ff9b::/96 2000::/3 8000::/1")
+	// The grammar of names (policy.ParseEntry).
+	b.line(`acl full dstdom_regex -n -i ^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	b.line(`acl number dstdom_regex -n -i \.([0-9]+|0x[0-9a-f]*)$ \.localhost$ ^.{254}`)
+	b.line(`acl label dstdom_regex -n -i ^[a-z0-9-]+$`)
 }
 
 // squidPages are the pages that squid looks for in its error directory. Each
@@ -159,7 +203,12 @@ func Files(c Config) (map[string][]byte, error) {
 		if reason == ReasonUpstream && c.Upstream == nil {
 			continue
 		}
-		files["errors/"+page(reason)] = []byte(pageFor(reason, c.Session) + "\n")
+		files["errors/"+page(reason)] = []byte(pages[reason] + "\n")
+		if _, opens := proposals[reason]; opens {
+			for _, k := range kinds {
+				files["errors/"+page(reason+"_"+k.name)] = []byte(k.page(reason, c.Session) + "\n")
+			}
+		}
 	}
 	for _, name := range squidPages {
 		files["errors/"+name] = []byte("aisb-gate: " + name + " for %H:%p\n")
@@ -276,6 +325,12 @@ func dst(b *conf, acl string, classes ...addrClass) {
 // own. squid takes the page from the last ACL of the line, and the last one
 // also writes the reason.
 func deny(b *conf, reason, acls string) {
+	if _, opens := proposals[reason]; opens {
+		for _, k := range kinds {
+			b.line("http_access deny %s %s", acls, strings.TrimSpace(k.acls+" why_"+reason+"_"+k.name))
+		}
+		return
+	}
 	b.line("http_access deny %s why_%s", acls, reason)
 }
 
@@ -295,8 +350,19 @@ func rules(b *conf, c Config, listed []policy.Entry) {
 		reasons = append(reasons, ReasonUpstream)
 	}
 	for _, reason := range reasons {
-		b.line("acl why_%s annotate_transaction why=%s", reason, reason)
-		b.line("deny_info %s why_%s", page(reason), reason)
+		which := []string{reason}
+		if _, opens := proposals[reason]; opens {
+			which = nil
+			for _, k := range kinds {
+				if w := reason + "_" + k.name; !slices.Contains(which, w) {
+					which = append(which, w)
+				}
+			}
+		}
+		for _, w := range which {
+			b.line("acl why_%s annotate_transaction why=%s", w, reason)
+			b.line("deny_info %s why_%s", page(w), w)
+		}
 	}
 	b.line("deny_info AISB_READY ready")
 
@@ -323,6 +389,7 @@ func rules(b *conf, c Config, listed []policy.Entry) {
 	// logs an error, and not ::/0, which matches nothing there.
 	b.line("acl anyip dst 0.0.0.0/1 128.0.0.0/1 64:ff9b::/96 2000::/3 8000::/1")
 
+	kindACLs(b)
 	b.line("http_access deny ready")
 	deny(b, ReasonManager, "manager")
 	deny(b, ReasonScheme, "!opens !web")
@@ -331,7 +398,7 @@ func rules(b *conf, c Config, listed []policy.Entry) {
 		return
 	}
 	deny(b, ReasonPort, "!ports")
-	deny(b, ReasonName, "!hostname")
+	b.line("http_access deny !hostname why_%s_odd", ReasonName)
 	deny(b, ReasonName, "!listed")
 	if c.Upstream != nil {
 		c.Upstream.rules(b, inward != "", spelled)
@@ -416,44 +483,43 @@ func common(b *conf, c Config, log, which string) {
 	b.line("access_log stdio:%s/%s logformat=aisb on-error=drop !ready refused", c.Logs, log)
 }
 
+// used logs what was let through, in one file of both squids: tunnels from the front one,
+// which knows how long they lasted and who asked, and the rest from the other one, which
+// knows what came of it.
+func used(b *conf, c Config, which string) {
+	b.line("access_log stdio:%s/%s logformat=aisb on-error=drop !ready !refused %s", c.Logs, UsedLog, which)
+}
+
 func front(c Config, listed []policy.Entry) string {
 	b := &conf{}
 	b.line("# Made by ai-sandbox. Takes the sandbox's requests.")
 	b.line("http_port 127.0.0.1:%d", c.FrontPort)
 	rules(b, c, listed)
 	common(b, c, FrontLog, "front")
-	b.line("access_log stdio:%s/%s logformat=aisb on-error=drop !ready !refused", c.Logs, UsedLog)
+	used(b, c, "opens")
 	b.line("cache_peer 127.0.0.1 parent %d 0 name=peek no-query no-digest no-netdb-exchange proxy-only connect-timeout=2 connect-fail-limit=1000000", c.PeekPort)
-	b.line("cache_peer_access peek allow opens")
-	b.line("cache_peer_access peek deny all")
-	b.line("never_direct allow opens")
-	if c.Upstream != nil {
-		c.Upstream.peers(b, "!opens", len(c.AllowPrivate) > 0)
-		c.Upstream.answers(b)
-	} else {
-		b.line("always_direct allow !opens")
-	}
+	b.line("never_direct allow all")
 	b.line("nonhierarchical_direct off")
+	// A connection for each request, which is shut when its host is denied.
+	b.line("server_persistent_connections off")
 	b.line("tls_outgoing_options disable")
 	classes(b, c, listed)
 	return b.String()
 }
 
-// classes gives tunnels an address by the entry that lets them through. The entries of
-// a normalised list exclude one another, but for ports.
+// classes gives what an entry lets through an address of its own. The entries of a
+// normalised list exclude one another, but for ports.
 func classes(b *conf, c Config, listed []policy.Entry) {
-	if len(c.Classes) > MaxClasses {
-		return
-	}
 	ports := map[uint16]int{} // to the number of the group, as entries has it
+	in := map[policy.Entry]bool{}
 	for _, e := range listed {
-		ports[e.Port] = 0
+		ports[e.Port], in[e] = 0, true
 	}
 	for i, port := range slices.Sorted(maps.Keys(ports)) {
 		ports[port] = i
 	}
-	for i, e := range c.Classes {
-		if !slices.Contains(listed, e) {
+	for i, e := range c.Classes[:min(len(c.Classes), MaxClasses)] {
+		if !in[e] {
 			continue
 		}
 		switch {
@@ -464,21 +530,23 @@ func classes(b *conf, c Config, listed []policy.Entry) {
 		default:
 			b.line("acl class_%d dstdomain -n %s", i, e.Name)
 		}
-		b.line("tcp_outgoing_address %s opens listed_%d_ports class_%d", ClassAddr(i), ports[e.Port], i)
+		b.line("tcp_outgoing_address %s listed_%d_ports class_%d", ClassAddr(i), ports[e.Port], i)
 	}
 }
 
 func peek(c Config, listed []policy.Entry) string {
 	b := &conf{}
-	b.line("# Made by ai-sandbox. Takes the front squid's CONNECTs and looks at the TLS hello.")
+	b.line("# Made by ai-sandbox. Takes what the front squid lets through, and looks at the TLS hello.")
 	b.line("http_port 127.0.0.1:%d ssl-bump tls-cert=%s/%s generate-host-certificates=off", c.PeekPort, c.Dir, TLSFile)
 	rules(b, c, listed)
 	common(b, c, PeekLog, "peek")
+	used(b, c, "!opens")
 	b.line("sslproxy_session_cache_size 0")
 	// It opens no TLS connection itself; reading the CAs takes half its start.
 	b.line("tls_outgoing_options default-ca=off")
 	if c.Upstream != nil {
-		c.Upstream.peers(b, "all", len(c.AllowPrivate) > 0)
+		c.Upstream.peers(b, len(c.AllowPrivate) > 0)
+		c.Upstream.answers(b)
 		b.line("nonhierarchical_direct off")
 	}
 

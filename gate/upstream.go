@@ -123,9 +123,10 @@ func (u *Upstream) answers(b *conf) {
 	b.line("http_reply_access deny upstream_auth")
 }
 
-// peers hands over what the ACL which matches and does not lead inward. No lookup
-// takes part in that, and what is not handed over is not connected to either.
-func (u *Upstream) peers(b *conf, which string, inward bool) {
+// peers hands over what does not lead inward. No lookup takes part in that, and what is
+// not handed over is not connected to either.
+func (u *Upstream) peers(b *conf, inward bool) {
+	const which = "all"
 	out := ""
 	if inward {
 		out = " !inward"

@@ -24,15 +24,15 @@ func TestUpstreamLogin(t *testing.T) {
 	const login = " login=u%20s%23er%3Ap%22a%27ss%0A%2541%20%5C%C3%BC"
 	for name, text := range files {
 		n := 0
-		if name == FrontConf || name == PeekConf {
+		if name == PeekConf { // the other one goes nowhere else
 			n = 2
 		}
 		if strings.Count(string(text), login+"\n") != n || strings.Contains(string(text), secret) {
 			t.Errorf("%s: want the login %d times: %s", name, n, text)
 		}
 	}
-	for _, conf := range []string{FrontConf, PeekConf} {
-		for _, line := range []string{"cache_peer 10.0.0.1 parent 3128 ", "cache_peer [fd00::1] parent 3128 ", "http_access deny upstream_port upstream_name why_upstream\n"} {
+	for conf, lines := range map[string][]string{FrontConf: nil, PeekConf: {"cache_peer 10.0.0.1 parent 3128 ", "cache_peer [fd00::1] parent 3128 "}} {
+		for _, line := range append(lines, "http_access deny upstream_port upstream_name why_upstream\n") {
 			if strings.Count(string(files[conf]), line) != 1 {
 				t.Errorf("%s: want %q once", conf, line)
 			}

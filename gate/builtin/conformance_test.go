@@ -105,6 +105,15 @@ func TestLogged(t *testing.T) {
 	gatetest.Logged(t, w, gatetest.Builtin, addr, log.All)
 }
 
+func TestPages(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	gatetest.Zone(w)
+	for _, session := range []string{"", "0123456789ab"} {
+		_, addr := serve(t, builtin.Config{Allow: gatetest.Allow, AllowPrivate: gatetest.AllowPrivate, Session: session}, "tcp", "127.0.0.1:0")
+		gatetest.Pages(t, w, addr, session)
+	}
+}
+
 func TestEmptyList(t *testing.T) {
 	w := gatetest.NewWorld(t)
 	gatetest.Zone(w)

@@ -41,7 +41,7 @@ func Rebinding(t *testing.T, w *World, addr string) {
 		if q != dnsmessage.TypeA {
 			return Answer{}
 		}
-		if lookups.Add(1)%2 == 0 {
+		if lookups.Add(1)%3 == 0 { // a gate may look twice
 			return Answer{Addrs: []string{inward}}
 		}
 		return Answer{Addrs: []string{public}}
@@ -253,6 +253,70 @@ func Suggestions(t *testing.T, w *World, addr string, refused func() []gate.Refu
 	for _, r := range rows[:len(rows)-2] {
 		if o := r.play(w, addr); len(o.hits) == 0 {
 			t.Errorf("%s: still refused with its entry: %s", r.Name, o)
+		}
+	}
+}
+
+var brackets = strings.NewReplacer("[", "", "]", "")
+
+// Pages: what a refused client reads names the rule and what to ask for, and proposes no
+// more than a list can have, whatever the engine. The gate at addr lets Allow and
+// AllowPrivate through; session is what the user calls it, or "".
+func Pages(t *testing.T, w *World, addr, session string) {
+	w.Set("a_b.wild.test", "10.1.2.3")
+	for _, c := range []struct {
+		reason, host string
+		ports        []uint16
+	}{
+		{gate.ReasonName, "no.test", []uint16{80, 443, 8080}},
+		{gate.ReasonName, "a--b.no.test", []uint16{80}},
+		{gate.ReasonName, strings.Repeat("a", 63) + ".no.test", []uint16{80}},
+		{gate.ReasonPort, "no.test", []uint16{22, 65535}},
+		{gate.ReasonName, "198.51.100.41", []uint16{80, 8080}},
+		{gate.ReasonName, "2001:db8::41", []uint16{80, 8080}},
+		{gate.ReasonPort, "2001:db8::41", []uint16{22}},
+		{gate.ReasonName, "10.9.9.9", []uint16{80, 8080}},
+		{gate.ReasonName, "169.254.1.1", []uint16{443}},
+		{gate.ReasonName, "::1", []uint16{80}},
+		{gate.ReasonPort, "127.0.0.1", []uint16{22}},
+		{gate.ReasonName, "0.0.0.0", []uint16{80, 8080}},
+		{gate.ReasonPort, "224.0.0.1", []uint16{22}},
+		{gate.ReasonName, "localhost", []uint16{80, 8080}},
+		{gate.ReasonPort, "db", []uint16{22}},
+		{gate.ReasonName, "x.localhost", []uint16{80}},
+		{gate.ReasonName, "a_b.test", []uint16{80}},
+		{gate.ReasonName, "-x.test", []uint16{80, 8080}},
+		{gate.ReasonName, "x-.test", []uint16{80}},
+		{gate.ReasonName, "x.test.1", []uint16{80}},
+		{gate.ReasonName, "x.0x7f", []uint16{80}},
+		{gate.ReasonName, strings.Repeat("a", 64) + ".test", []uint16{80}},
+		{gate.ReasonName, strings.Repeat("a.", 125) + "test", []uint16{80}},
+		{gate.ReasonPrivate, "ten.wild.test", []uint16{80, 443}},
+		{gate.ReasonPrivate, "10.1.2.3", []uint16{80}},
+		{gate.ReasonPrivate, "a_b.wild.test", []uint16{80}},
+	} {
+		for _, port := range c.ports {
+			want := gate.Page(c.reason, session, c.host, port)
+			// Why it is no name of a list is said in more ways than squid has.
+			most, odd, found := strings.Cut(want, "no entry can name it: ")
+			if found && !strings.HasPrefix(odd, "it is a single label") {
+				want = most + "no entry can name it: "
+			}
+			if dead := strings.Contains(want, "no connection can go there"); (found || dead) == strings.Contains(want, "ask the user for") {
+				t.Errorf("%s:%d: %s", c.host, port, want)
+			}
+			at := net.JoinHostPort(c.host, fmt.Sprint(port))
+			for _, send := range []string{
+				"GET http://" + at + "/ HTTP/1.1\r\nHost: " + at + "\r\nConnection: close\r\n\r\n",
+				"CONNECT " + at + " HTTP/1.1\r\nHost: " + at + "\r\nConnection: close\r\n\r\n",
+			} {
+				status, got, err := Row{Send: send}.Exchange(addr)
+				// One of IPv6 is an entry with brackets, too.
+				want, got := brackets.Replace(want), brackets.Replace(got)
+				if status != http.StatusForbidden || !strings.Contains(got, want) || found && strings.Contains(got, "ask the user for") {
+					t.Errorf("%.80q: %d, %v\n got %s\nwant %s", send, status, err, got, want)
+				}
+			}
 		}
 	}
 }

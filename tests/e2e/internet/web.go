@@ -92,6 +92,18 @@ func (in *Internet) answer(w http.ResponseWriter, r *http.Request) {
 		http.FileServer(http.Dir(in.root)).ServeHTTP(w, r)
 		return
 	}
+	switch r.URL.Path {
+	case "/open": // an answer that does not end
+		fmt.Fprintln(w, "begun")
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			return
+		}
+		<-r.Context().Done()
+		return
+	case "/silent": // none
+		<-r.Context().Done()
+		return
+	}
 	w.Header().Set("Content-Type", "text/plain")
 	fmt.Fprintf(w, "%s %s\n", in.Marker, r.Host)
 }

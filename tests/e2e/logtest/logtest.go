@@ -192,6 +192,9 @@ func Log(t *testing.T, b Box) {
 	}
 }
 
+// cutSome: the one that has not begun may have come too late to be open.
+var cutSome = regexp.MustCompile(`connections cut: [23]\n`)
+
 // Steer: what a running session may reach is changed from outside. What stays allowed
 // stays open, and a tunnel to what is not is cut.
 func Steer(t *testing.T, b Box) {
@@ -201,11 +204,19 @@ func Steer(t *testing.T, b Box) {
 		return "(openssl s_client -proxy ${https_proxy#http://} -connect " + host + ":443 -servername " + host + " -brief < <(sleep 100) >/tmp/" + name + " 2>&1; touch /tmp/" + name + ".end) &\n" +
 			"for i in $(seq 400); do grep -q ESTABLISHED /tmp/" + name + " && break; sleep 0.02; done; grep ESTABLISHED /tmp/" + name + " || exit 3\n"
 	}
+	// Plain answers under way, and one that has not begun.
+	plain := func(host, path, name string) string {
+		return "(curl -sSN http://" + host + path + " >/tmp/" + name + " 2>&1; touch /tmp/" + name + ".end) &\n"
+	}
+	begun := func(name string) string {
+		return "for i in $(seq 400); do grep -q begun /tmp/" + name + " && break; sleep 0.02; done; grep begun /tmp/" + name + " || exit 4\n"
+	}
 	script := tunnel(keep, "keep") + tunnel(gone, "gone") +
+		plain(keep, "/open", "plainkeep") + plain(gone, "/open", "plaingone") + plain(gone, "/silent", "silent") + begun("plainkeep") + begun("plaingone") +
 		"curl -sS http://" + later + "/ >page.new; mv page.new page\n" +
 		"for i in $(seq 1000); do [ -e go ] && break; sleep 0.05; done\n" +
-		"for i in $(seq 100); do [ -e /tmp/gone.end ] && break; sleep 0.05; done\n" +
-		"[ -e /tmp/gone.end ] && echo CUT; [ -e /tmp/keep.end ] || echo KEPT\n" +
+		"for n in gone plaingone silent; do for i in $(seq 200); do [ -e /tmp/$n.end ] && break; sleep 0.05; done; [ -e /tmp/$n.end ] && echo CUT $n; done\n" +
+		"for n in keep plainkeep; do [ -e /tmp/$n.end ] || echo KEPT $n; done\n" +
 		"curl -sS -o /dev/null -w 'later %{http_code}\\n' http://" + later + "/\n" +
 		"curl -sS -o /dev/null -w 'gone %{http_code}\\n' http://" + gone + "/\n" +
 		"find /run /tmp /home -name steer.sock 2>/dev/null\n"
@@ -237,21 +248,22 @@ func Steer(t *testing.T, b Box) {
 		t.Helper()
 		code, out, errs := b.Run("policy", "show", "--json", id)
 		p, err := policy.Decode(strings.NewReader(out))
-		if code != 0 || err != nil || !strings.Contains(errs, "it has answered with their hash") {
-			t.Errorf("exit code %d, %v: %s%s", code, err, out, errs)
+		if code != 0 || err != nil || p.InForce == nil || !p.InForce.Confirmed || len(p.InForce.Hash) != 64 {
+			t.Fatalf("exit code %d, %v: %s%s", code, err, out, errs)
+		}
+		code, out, errs = b.Run("policy", "show", id)
+		if want := "the gate has answered with the hash of these lists, " + p.InForce.Hash + "\n"; code != 0 || !strings.Contains(out, want) || !strings.Contains(out, "  allow ") {
+			t.Errorf("exit code %d, the text does not say %q: %s%s", code, want, out, errs)
 		}
 		return fmt.Sprint(p.Net.Allow)
 	}
 	if got, want := inForce(), fmt.Sprint(list(t, keep, gone)); got != want {
 		t.Errorf("at first %s is in force, not %s", got, want)
 	}
-	if text := do(0, "policy", "show", id); !strings.Contains(text, "  allow ") {
-		t.Errorf("for people: %s", text)
-	}
 	if out := do(0, "allow", id, later); !strings.Contains(out, later) || !strings.Contains(out, "confirmed by its gate") {
 		t.Errorf("allow says %s", out)
 	}
-	if out := do(0, "deny", id, gone); strings.Contains(out, gone) || !strings.Contains(out, "connections cut: 1\n") {
+	if out := do(0, "deny", id, gone); strings.Contains(out, gone) || !cutSome.MatchString(out) {
 		t.Errorf("deny says %s", out)
 	}
 	if out := do(1, "deny", id, gone); !strings.Contains(out, "it is refused already") {
@@ -266,7 +278,7 @@ func Steer(t *testing.T, b Box) {
 		t.Fatal(err)
 	}
 	code, out, errs := wait()
-	if want := "CUT\nKEPT\nlater 200\ngone 403\n"; code != 0 || !strings.HasSuffix(out, want) {
+	if want := "CUT gone\nCUT plaingone\nCUT silent\nKEPT keep\nKEPT plainkeep\nlater 200\ngone 403\n"; code != 0 || !strings.HasSuffix(out, want) {
 		t.Errorf("exit code %d: %s\nwant %s\n%s", code, out, want, errs)
 	}
 	do(3, "policy", "show", id)
@@ -281,7 +293,7 @@ func Steer(t *testing.T, b Box) {
 	if err == nil {
 		err = json.Unmarshal(text, &rep)
 	}
-	if err != nil || len(rep.Changes) != 2 || rep.Changes[0].Allow[0] != later || rep.Changes[1].Deny[0] != gone || rep.Changes[1].Cut != 1 {
+	if err != nil || len(rep.Changes) != 2 || rep.Changes[0].Allow[0] != later || rep.Changes[1].Deny[0] != gone || rep.Changes[1].Cut < 2 {
 		t.Errorf("%v: the report has %+v", err, rep.Changes)
 	}
 	// What is kept of the session has the lists that were in force at last.
@@ -290,20 +302,20 @@ func Steer(t *testing.T, b Box) {
 	} else if p, err := policy.Decode(strings.NewReader(string(text))); err != nil || fmt.Sprint(p.Net.Allow) != fmt.Sprint(list(t, keep, later)) {
 		t.Errorf("%v: the session's policy has %v", err, p.Net.Allow)
 	}
-	// A tunnel that was cut is told of with what had let it through.
+	// What was cut is told of with what had let it through.
 	_, out, errs = b.Run("log", id, "--json")
-	cut := 0
+	cut := map[string]int{}
 	for line := range strings.Lines(out) {
 		var e gate.Event
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatalf("%v: %s", err, line)
 		}
 		if e.Host == gone && e.Verdict == gate.VerdictAllowed && e.Rule == "allow "+gone {
-			cut++
+			cut[e.Method]++
 		}
 	}
-	if cut != 1 {
-		t.Errorf("the log has %d times the tunnel that was cut, with its rule: %s%s", cut, out, errs)
+	if cut["CONNECT"] != 1 || cut["GET"] == 0 {
+		t.Errorf("the log has %v of what was cut, with its rule: %s%s", cut, out, errs)
 	}
 }
 

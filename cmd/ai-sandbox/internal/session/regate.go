@@ -1,5 +1,5 @@
 // Another list for a gate that runs: what it lets through changes, what stays allowed
-// stays open, and tunnels to what is not are cut.
+// stays open, and what is open to others is cut.
 
 package session
 
@@ -37,11 +37,13 @@ func changeBuiltin(g *builtin.Gate) func(context.Context, gate.Config) (int, err
 }
 
 // changeSquids is how the session's own squids are. The peeking one comes first: until
-// the front one follows, what only one of them lets through is refused.
+// the front one follows, what only one of them lets through is refused. So nothing that is
+// still on its way when the front one is cut off from it gets further.
 func (g *runningGate) changeSquids(ctx context.Context, c gate.Config) (cut int, err error) {
 	before := g.config()
-	if len(c.Classes) > gate.MaxClasses {
-		return 0, fmt.Errorf("the list of a squid that runs can be changed up to %d entries, and this one would have %d: start the session anew, or use --gate-engine builtin", gate.MaxClasses, len(c.Classes))
+	gone, err := goneClasses(before.Classes, c)
+	if err != nil {
+		return 0, err
 	}
 	lost := func(err error) (int, error) {
 		g.drop()
@@ -50,17 +52,33 @@ func (g *runningGate) changeSquids(ctx context.Context, c gate.Config) (cut int,
 	if err := g.reconfigure(ctx, c); err != nil {
 		return lost(err)
 	}
-	var gone []int
-	listed := c.Listed()
-	for i, e := range before.Classes {
-		if !slices.Contains(listed, e) {
-			gone = append(gone, i)
-		}
-	}
-	if cut, err = cutTunnels(gone, c.PeekPort); err != nil {
+	if cut, err = cutOpen(gone, c.PeekPort); err != nil {
 		return lost(err)
 	}
 	return cut, nil
+}
+
+// goneClasses are the addresses of what a new list does not let through any more. Where it
+// lets nothing through they are all of them, with that of what has no class.
+func goneClasses(before []policy.Entry, c gate.Config) (gone map[netip.Addr]bool, err error) {
+	gone = map[netip.Addr]bool{}
+	in := map[policy.Entry]bool{}
+	for _, e := range c.Listed() {
+		in[e] = true
+	}
+	if len(in) == 0 {
+		gone[gate.Unclassed] = true
+	}
+	for i, e := range before {
+		switch {
+		case in[e]:
+		case i < gate.MaxClasses:
+			gone[gate.ClassAddr(i)] = true
+		case len(in) > 0:
+			return nil, fmt.Errorf("%s can't be denied while the session runs: squid tells the first %d entries of a list apart, and what is open to this one would stay open; deny everything with --all, or use --gate-engine builtin", e, gate.MaxClasses)
+		}
+	}
+	return gone, nil
 }
 
 // reconfigure makes both squids read another list, and waits until each answers with its
@@ -121,36 +139,33 @@ func awaitHash(ctx context.Context, port uint16, c gate.Config, ended <-chan str
 	}
 }
 
-// cutTunnels shuts the front squid's tunnels of these classes, on the sockets that lead
-// to the peeking one: squid itself has no way to end them. It tells how many they were.
-func cutTunnels(classes []int, peek uint16) (int, error) {
-	if len(classes) == 0 {
+// cutOpen shuts what is open from these addresses: the front squid's sockets that lead to
+// the peeking one, each of which is a tunnel or an answer under way. squid itself has no
+// way to end them. It tells how many they were.
+func cutOpen(from map[netip.Addr]bool, peek uint16) (int, error) {
+	if len(from) == 0 {
 		return 0, nil
-	}
-	from := map[netip.Addr]bool{}
-	for _, c := range classes {
-		from[gate.ClassAddr(c)] = true
 	}
 	cut := 0
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		inodes, err := tunnels(from, peek)
+		inodes, err := openFrom(from, peek)
 		if err != nil || len(inodes) == 0 {
 			return cut, err
 		}
 		n, err := shutSockets(inodes)
 		cut = max(cut, n)
 		if time.Now().After(end) {
-			return cut, errors.Join(errors.New("tunnels to what is refused now can't be cut"), err)
+			return cut, errors.Join(errors.New("connections to what is refused now can't be cut"), err)
 		}
 	}
 }
 
-// tunnels are the inodes of open sockets from such addresses to a port of 127.0.0.1.
+// openFrom are the inodes of open sockets from such addresses to a port of 127.0.0.1.
 // Source: proc_net_tcp (the kernel's Documentation/networking/proc_net_tcp.rst).
-func tunnels(from map[netip.Addr]bool, peek uint16) (map[string]bool, error) {
+func openFrom(from map[netip.Addr]bool, peek uint16) (map[string]bool, error) {
 	table, err := os.ReadFile("/proc/self/net/tcp")
 	if err != nil {
-		return nil, fmt.Errorf("look for open tunnels: %w", err)
+		return nil, fmt.Errorf("look for open connections: %w", err)
 	}
 	const established, closeWait = "01", "08"
 	out := map[string]bool{}
@@ -219,7 +234,7 @@ func shutSocket(pid, fd int, name string) error {
 	defer unix.Close(p)
 	s, err := unix.PidfdGetfd(p, fd, 0)
 	if err != nil {
-		return fmt.Errorf("take a tunnel of the gate's: %w", err)
+		return fmt.Errorf("take a connection of the gate's: %w", err)
 	}
 	defer unix.Close(s)
 	// Its number may be another file's by now.
@@ -227,18 +242,37 @@ func shutSocket(pid, fd int, name string) error {
 		return fs.ErrNotExist
 	}
 	if err := unix.Shutdown(s, unix.SHUT_RDWR); err != nil && !errors.Is(err, unix.ENOTCONN) {
-		return fmt.Errorf("cut a tunnel: %w", err)
+		return fmt.Errorf("cut a connection: %w", err)
 	}
 	return nil
 }
 
-// classesOf are a gate's classes with what a new list adds.
+// classesOf are a gate's classes with what a new list adds. The number of an entry that was
+// denied is free: what was open from its address is cut. One that this list denies is not
+// yet, and keeps its place.
 func classesOf(before gate.Config, listed []policy.Entry) []policy.Entry {
+	has, in := map[policy.Entry]bool{}, map[policy.Entry]bool{}
+	for _, e := range before.Classes {
+		has[e] = true
+	}
+	for _, e := range before.Listed() {
+		in[e] = true
+	}
 	out := slices.Clone(before.Classes)
+	next := 0
 	for _, e := range listed {
-		if !slices.Contains(out, e) {
-			out = append(out, e)
+		if has[e] {
+			continue
 		}
+		for next < len(out) && in[out[next]] {
+			next++
+		}
+		if next == len(out) {
+			out = append(out, e)
+		} else {
+			out[next] = e
+		}
+		next++
 	}
 	return out
 }

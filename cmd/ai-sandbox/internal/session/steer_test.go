@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -61,14 +62,47 @@ func TestSteeredLists(t *testing.T) {
 	}
 }
 
-// Entries keep their number for as long as the gate runs, in use or not.
+// Entries keep their number while they are in use, and who comes later gets one that is
+// free by then.
 func TestClassesStay(t *testing.T) {
 	c := gate.Config{Allow: parsed(t, "b.test c.test")}
 	c.Classes = c.Listed()
-	second := classesOf(c, parsed(t, "a.test c.test"))
-	third := classesOf(gate.Config{Classes: second}, parsed(t, "b.test a.test"))
-	if got := strings.Join(texts(second), " "); got != "b.test c.test a.test" || strings.Join(texts(third), " ") != got {
-		t.Errorf("%q, then %q", got, texts(third))
+	for _, step := range []struct{ list, want string }{
+		{"a.test c.test", "b.test c.test a.test"}, // b.test is cut after this
+		{"a.test b.test", "b.test c.test a.test"},
+		{"a.test d.test e.test", "b.test d.test a.test e.test"},
+	} {
+		list := parsed(t, step.list)
+		c.Classes = classesOf(c, list)
+		c.Allow = list
+		if got := strings.Join(texts(c.Classes), " "); got != step.want {
+			t.Errorf("with %s: %s, want %s", step.list, got, step.want)
+		}
+	}
+}
+
+// What squid can't tell from the rest can't be denied, but together with all of it.
+func TestGoneClasses(t *testing.T) {
+	var names []string
+	for i := range gate.MaxClasses + 1 {
+		names = append(names, fmt.Sprintf("h%d.test", i))
+	}
+	classes := parsed(t, strings.Join(names, " "))
+	last := len(classes) - 1
+	without := func(i int) gate.Config {
+		return gate.Config{Allow: slices.Delete(slices.Clone(classes), i, i+1)}
+	}
+	if gone, err := goneClasses(classes, without(last-1)); err != nil || len(gone) != 1 || !gone[gate.ClassAddr(last-1)] {
+		t.Errorf("the last that has an address: %v, %v", gone, err)
+	}
+	if gone, err := goneClasses(classes, without(last)); err == nil || !strings.Contains(err.Error(), classes[last].String()+" can't be denied") {
+		t.Errorf("the first that has none: %v, %v", gone, err)
+	}
+	if gone, err := goneClasses(classes, gate.Config{Allow: append(parsed(t, "more.test"), classes...)}); err != nil || len(gone) > 0 {
+		t.Errorf("one more: %v, %v", gone, err)
+	}
+	if gone, err := goneClasses(classes, gate.Config{}); err != nil || len(gone) != gate.MaxClasses+1 || !gone[gate.Unclassed] {
+		t.Errorf("all of them: %d, %v", len(gone), err)
 	}
 }
 
