@@ -97,7 +97,8 @@ func Diff(a, b Policy) Difference {
 			d.otherwise("marked: %s", Printable(s))
 		}
 	}
-	d.rest("", a, b, "runtime", "isolation", "harness", "command", "thinking", "project", "workdir", "workdir_note", "unheld", "keep_root", "image", "mounts", "home",
+	// What a gate has said of the lists ("in_force") is no other policy.
+	d.rest("", a, b, "in_force", "runtime", "isolation", "harness", "command", "thinking", "project", "workdir", "workdir_note", "unheld", "keep_root", "image", "mounts", "home",
 		"env", "net", "publish", "limits", "entrypoint_capabilities", "ruleset", "unusual", "settings")
 	return d
 }

@@ -82,6 +82,14 @@ const (
 // EntrypointPath is where the local runtime has the entrypoint inside.
 const EntrypointPath = "/run/aisb-entrypoint"
 
+// InForce is what the gate of a session that runs has said of a policy's lists.
+type InForce struct {
+	// Hash is that of the lists; "" where there is no gate.
+	Hash string `json:"hash"`
+	// Confirmed: the gate itself has just answered with it.
+	Confirmed bool `json:"confirmed"`
+}
+
 // A Policy is everything that a run may do.
 type Policy struct {
 	Version   int    `json:"version"`   // SchemaVersion
@@ -91,6 +99,8 @@ type Policy struct {
 	// given after "--".
 	Harness string   `json:"harness,omitempty"`
 	Command []string `json:"command"`
+	// InForce is set in what "policy show" prints alone.
+	InForce *InForce `json:"in_force,omitempty"`
 	// Thinking is nil where the agent is not told how much to reason.
 	Thinking *Thinking `json:"thinking,omitempty"`
 	// Image is nil on the local runtime, which has none.

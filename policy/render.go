@@ -167,6 +167,13 @@ func (p Policy) Text() string {
 
 	b.WriteString("\n")
 	b.network(p.Net)
+	switch f := p.InForce; {
+	case f == nil:
+	case f.Confirmed:
+		b.text("  in force", "the gate has answered with the hash of these lists, "+Printable(f.Hash))
+	default:
+		b.text("  in force", "there is no gate that could confirm it")
+	}
 	b.publish(p.Publish)
 
 	b.WriteString("\n")

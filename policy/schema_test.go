@@ -75,7 +75,16 @@ func many(t testing.TB) map[string]Policy {
 
 // What is printed is what the schema says, field by field.
 func TestSchema(t *testing.T) {
-	for name, p := range many(t) {
+	all := many(t)
+	for name, f := range map[string]InForce{"shown": {Hash: strings.Repeat("ab", 32), Confirmed: true}, "shown without a gate": {}} {
+		p := all["named"]
+		p.InForce = &f
+		if !Diff(p, all["named"]).Empty() {
+			t.Errorf("%s is another policy", name)
+		}
+		all[name] = p
+	}
+	for name, p := range all {
 		text, err := p.JSON()
 		if err != nil {
 			t.Fatal(err)

@@ -116,11 +116,11 @@ func (a *app) force(id string, want session.Steering) (f session.Force, p policy
 
 var policyShowVerb = &verb{
 	name: "show", args: "SESSION", about: "Tell what is in force in a session that runs, confirmed by its gate.",
-	flags:    []ownFlag{{name: "json", usage: "print JSON; docs/policy.md has its schema"}},
+	flags:    []ownFlag{{name: "json", usage: "print JSON, as --print-policy=json does, with the hash in in_force"}},
 	examples: []string{"ai-sandbox policy show 0123456789ab"},
 	exit:     [][2]string{{"0", "printed"}, {"1", "its gate does not confirm it, or ai-sandbox failed"}, {"2", "the command line makes no sense"}, {"3", "no such session runs"}},
 	action: func(a *app, inv Invocation, _ []config.Item) error {
-		f, p, err := a.force(inv.Args[0], session.Steering{})
+		_, p, err := a.force(inv.Args[0], session.Steering{})
 		if err != nil {
 			return err
 		}
@@ -134,9 +134,6 @@ var policyShowVerb = &verb{
 		}
 		if _, err := io.WriteString(a.Out, text); err != nil {
 			return fmt.Errorf("write to standard output: %w", err)
-		}
-		if f.Hash != "" {
-			a.notef("the gate of session %s goes by these lists: it has answered with their hash, %s", inv.Args[0], f.Hash)
 		}
 		return nil
 	},

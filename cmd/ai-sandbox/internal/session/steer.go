@@ -164,6 +164,7 @@ func (s *steerer) carryOut(ctx context.Context, want Steering) (f Force, err err
 			return f, errors.New("the gate goes by other lists than the session's policy has: end the session")
 		}
 	}
+	p.InForce = &policy.InForce{Hash: f.Hash, Confirmed: f.Hash != ""}
 	f.Policy, err = p.Redacted(r.req.Redact).JSON()
 	return f, err
 }
