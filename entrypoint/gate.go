@@ -69,17 +69,17 @@ func runGate(args []string) int {
 	squids := newSquids()
 	g := gate{squids: squids, signals: signals, line: line.frames, deaths: make(chan death, len(args))}
 	if err := g.start("", args); err != nil {
-		return endGate(err)
+		return g.endGate(err, args)
 	}
 	if detached {
-		return endGate(g.share(idle))
+		return g.endGate(g.share(idle), args)
 	}
 	if err := spec.WriteFrame(line.out, spec.ToHost{Started: true}); err != nil {
 		return 0
 	}
 	for {
 		if err := g.wait(nil); err != nil {
-			return endGate(err)
+			return g.endGate(err, args)
 		}
 	}
 }
@@ -120,14 +120,43 @@ func (g *gate) start(instance string, confs []string) error {
 }
 
 // endGate kills every squid and tells our exit code: none has a shutdown of its own,
-// which waits for its clients.
-func endGate(err error) int {
+// which waits for its clients. Of a squid that has ended by itself it looks for why.
+func (g *gate) endGate(err error, confs []string) int {
 	_ = unix.Kill(-1, unix.SIGKILL)
 	if errors.Is(err, errStop) {
 		return 0
 	}
 	say("%v", err)
+	if err := g.end(endTime); err != nil {
+		return 1 // they have their ports themselves
+	}
+	for _, conf := range confs {
+		if text, err := os.ReadFile(conf); err == nil {
+			if port := httpPort(string(text)); port != 0 && taken(port) {
+				say("port %d of 127.0.0.1, which is the gate's, has another process", port)
+				return spec.ExitPortTaken
+			}
+		}
+	}
 	return 1
+}
+
+// taken tells whether another process listens at a port of 127.0.0.1. Connections of
+// before that are still closing do not count (SO_REUSEADDR, socket(7)).
+func taken(port int) bool {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		return false
+	}
+	err = unix.Bind(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}})
+	if err == nil {
+		err = unix.Listen(fd, 1)
+	}
+	return errors.Is(err, unix.EADDRINUSE)
 }
 
 // errStop: we were told to stop, or the host is gone.

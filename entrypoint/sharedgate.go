@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -139,14 +140,19 @@ func (h *house) own(c *net.UnixConn, frames <-chan received) error {
 }
 
 // session runs a session's squids until its connection ends, or one of them does.
-func (h *house) session(c *net.UnixConn, id string, frames <-chan received) error {
+func (h *house) session(c *net.UnixConn, id string, frames <-chan received) (err error) {
 	number, err := h.enter(id)
 	if err != nil {
 		return err
 	}
 	defer h.leave(id)
 	g := &gate{squids: h.base.squids, line: frames, deaths: make(chan death, 2)}
-	defer g.end()
+	defer func() {
+		if late := g.end(endTime); late != nil {
+			say("session %s: %v", id, late)
+			err = errors.Join(err, late)
+		}
+	}()
 	dir := filepath.Join(gateConfs, spec.GateSessions, id)
 	err = g.start(strconv.Itoa(number), []string{filepath.Join(dir, "peek.conf"), filepath.Join(dir, "front.conf")})
 	if err == nil {
@@ -183,16 +189,26 @@ func (h *house) leave(id string) {
 	h.since = time.Now()
 }
 
-// end kills the squids, and returns when they are gone: their ports are then free.
-func (g *gate) end() {
+// endTime bounds the wait for squids that were killed. One that the kernel does not let go
+// (in state D, for a disk that does not answer) keeps its ports, which no session is given
+// then, and ends as soon as it can; its session counts as gone.
+const endTime = 10 * time.Second
+
+// end kills the squids, and returns when they are gone: their ports are then free. It is an
+// error that one is still there when time is up.
+func (g *gate) end(most time.Duration) error {
 	for _, pid := range g.pids {
 		if g.squids.lives(pid) {
 			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended just now
 		}
 	}
-	for _, pid := range g.pids {
-		for g.squids.lives(pid) {
-			time.Sleep(time.Millisecond)
+	for until := time.Now().Add(most); ; time.Sleep(time.Millisecond) {
+		left := slices.DeleteFunc(slices.Clone(g.pids), func(pid int) bool { return !g.squids.lives(pid) })
+		if len(left) == 0 {
+			return nil
+		}
+		if time.Now().After(until) {
+			return fmt.Errorf("killed squids do not end within %s (processes %v): they keep their ports until the kernel lets them go", most, left)
 		}
 	}
 }

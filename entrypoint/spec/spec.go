@@ -30,6 +30,8 @@ const (
 	ExitUnenforced = 77
 	// ExitBadSpec: the message makes no sense.
 	ExitBadSpec = 78
+	// ExitPortTaken is a gate's whose port another process has (EX_TEMPFAIL of sysexits(3)).
+	ExitPortTaken = 75
 )
 
 // MaxFrame bounds one frame in bytes; a longer one is refused.

@@ -93,7 +93,7 @@ func (r *run) tryJoin(ctx context.Context, cfg gate.Config, u *undo, fixed func(
 		u.push("remove the session's files of the gate", func(context.Context) error { return os.RemoveAll(d) })
 	}
 	if err := os.Mkdir(log, 0o700); errors.Is(err, fs.ErrNotExist) { // taken away meanwhile
-		return nil, fmt.Errorf("%w: start it anew with %s", errNotUp, beginOf(g))
+		return nil, notUp(g)
 	} else if err != nil {
 		return nil, fmt.Errorf("make the session's log of the gate: %w", err)
 	}
@@ -141,12 +141,28 @@ type gateLine struct {
 // errNotUp is returned for a gate that has a record and whose process is surely gone.
 var errNotUp = errors.New("it has ended")
 
+// notUp tells why, as far as that can be seen from here: what a unit says goes nowhere.
+func notUp(g store.Record) error {
+	if g.Unit != "" {
+		for _, port := range []uint16{g.GatePort, g.GatePeek} {
+			fd, err := holdPort(port)
+			if errors.Is(err, unix.EADDRINUSE) {
+				return fmt.Errorf("%w: port %d of 127.0.0.1, which is its own, has another process; end that, and start it anew with %s", errNotUp, port, beginOf(g))
+			}
+			if err == nil {
+				unix.Close(fd)
+			}
+		}
+	}
+	return fmt.Errorf("%w: start it anew with %s", errNotUp, beginOf(g))
+}
+
 // callGate calls the gate about a session, or with "" about itself.
 func callGate(ctx context.Context, g store.Record, session string) (*gateLine, error) {
 	conn, err := dialIn(ctx, g.GateLog, spec.GateSocket)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return nil, fmt.Errorf("%w: start it anew with %s", errNotUp, beginOf(g))
+		return nil, notUp(g)
 	case err != nil:
 		return nil, fmt.Errorf("reach its socket: %w", err)
 	}

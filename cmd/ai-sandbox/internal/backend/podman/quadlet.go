@@ -13,6 +13,7 @@ import (
 	spec "github.com/opencontainers/runtime-spec/specs-go"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+	entry "ai-sandbox/entrypoint/spec"
 	"ai-sandbox/policy"
 )
 
@@ -54,7 +55,8 @@ func Quadlet(g backend.Gate) (string, error) {
 	line := func(format string, a ...any) { fmt.Fprintf(&b, format+"\n", a...) }
 	line("# Written by ai-sandbox gate unit %s, which writes it anew. A session refuses the gate", g.GateName)
 	line("# when its container is not as written here.")
-	line("[Unit]\nDescription=The gate %s of ai-sandbox\n", g.GateName)
+	line("[Unit]\nDescription=The gate %s of ai-sandbox", g.GateName)
+	line("# It is not started again without end.\nStartLimitIntervalSec=300\nStartLimitBurst=5\n")
 	// Not to wait for the network: the gate wants it only when it is asked for something.
 	line("[Quadlet]\nDefaultDependencies=false\n")
 	line("[Container]")
@@ -90,7 +92,8 @@ func Quadlet(g backend.Gate) (string, error) {
 	} {
 		line("PodmanArgs=%s", a)
 	}
-	line("\n[Service]\n# Not after the end that comes with --ttl, which is 0.\nRestart=on-failure\nRestartSec=5\n")
+	line("\n[Service]\n# Not after the end that comes with --ttl, which is 0.\nRestart=on-failure\nRestartSec=5")
+	line("# Nor when another process has its port, which it keeps.\nRestartPreventExitStatus=%d\n", entry.ExitPortTaken)
 	line("[Install]\nWantedBy=default.target")
 	return b.String(), nil
 }

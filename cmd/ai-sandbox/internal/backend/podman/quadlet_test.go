@@ -21,7 +21,7 @@ func TestQuadlet(t *testing.T) {
 		"Entrypoint=/usr/libexec/aisb-entrypoint", "Exec=gate --detached --idle 3600 /etc/aisb/gate/peek.conf /etc/aisb/gate/front.conf", "PodmanArgs=--http-proxy=false",
 		"Volume=/s/gates/work/gate-0/conf:/etc/aisb/gate:rprivate,nosuid,nodev,ro,z,bind",
 		"Volume=/s/gates/work/gate-0/log:/var/log/aisb:rprivate,nosuid,nodev,rw,z,bind",
-		"Restart=on-failure", "WantedBy=default.target",
+		"Restart=on-failure", "RestartPreventExitStatus=75", "StartLimitIntervalSec=300", "StartLimitBurst=5", "WantedBy=default.target",
 	} {
 		if !strings.Contains("\n"+text, "\n"+line+"\n") {
 			t.Errorf("no line %q in\n%s", line, text)
