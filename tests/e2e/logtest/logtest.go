@@ -252,7 +252,7 @@ func Steer(t *testing.T, b Box) {
 			t.Fatalf("exit code %d, %v: %s%s", code, err, out, errs)
 		}
 		code, out, errs = b.Run("policy", "show", id)
-		if want := "the gate has answered with the hash of these lists, " + p.InForce.Hash + "\n"; code != 0 || !strings.Contains(out, want) || !strings.Contains(out, "  allow ") {
+		if want := "the gate has answered with the hash of these lists, " + p.InForce.Hash; code != 0 || !strings.Contains(strings.Join(strings.Fields(out), " "), want) || !strings.Contains(out, "  allow ") {
 			t.Errorf("exit code %d, the text does not say %q: %s%s", code, want, out, errs)
 		}
 		return fmt.Sprint(p.Net.Allow)
