@@ -21,6 +21,8 @@ var elsewhere = map[string]struct{ names, why string }{
 	adapters + "/harness.go":           {"pi", "it is the default"},
 	adapters + "/pibridge/bridge.go":   {"pi", "its configuration's bridge is code of its own"},
 	adapters + "/pibridge/settings.go": {"pi", "likewise"},
+	adapters + "/pibridge/shapes.go":   {"pi codex", "likewise"},
+	adapters + "/pibridge/names.go":    {"pi", "likewise"},
 	internal + "cli/pi.go":             {"pi", "likewise"},
 	internal + "cli/run.go":            {"pi", "the bridge's settings"},
 	internal + "cli/secrets.go":        {"pi", "likewise"},

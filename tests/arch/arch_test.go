@@ -31,7 +31,7 @@ type room struct {
 const internal = "cmd/ai-sandbox/internal/"
 
 // everything is for the two rooms where all comes together.
-var everything = []string{"image/...", "policy", "gate", "entrypoint/spec", "entrypoint/firewall", internal + "..."}
+var everything = []string{"image/...", "policy", "gate", "entrypoint/spec", "entrypoint/firewall", "entrypoint/managed", internal + "..."}
 
 var rooms = []room{
 	{"image", nil, "what a run stands on does not depend on what it may do"},

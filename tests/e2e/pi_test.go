@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -285,21 +286,32 @@ for (const p of builtinProviders().sort((a, b) => at(a) - at(b))) {
 `
 
 // hasKeys gives the user a key of its own in every place of pi's files that can hold
-// one, and other files of pi's, which are not even opened: that would be an error.
+// one, and other files of pi's, which are not even opened: that would be an error. The
+// keys are random, of each shape in turn.
 func (u piUser) hasKeys(c *canary.Set) {
-	key := func(where string) string { return c.Add(where) }
+	key := func(where string) string { return c.Key(where) }
+	query := func(where string) string {
+		text := url.QueryEscape(c.Key(where))
+		c.Know(where+", escaped", text)
+		return text
+	}
 	u.has("models.json", fmt.Sprintf(`// %s
 {"providers":{
- "acme":{"baseUrl":"https://u:%s@llm.ok.test/v1?key=%s#%s","api":"openai-completions","apiKey":"%s","headers":{"Authorization":"Bearer %s","X-Any":"%s","X-Run":"!echo %s","X-Ref":"$AI_API_TOKEN"},
-  "models":[{"id":"m","headers":{"X-Key":"%s"},"baseUrl":"https://llm.ok.test/?k=%s","samplingParams":{"user":"%s","api_key":"%s"}}],
-  "modelOverrides":{"m":{"headers":{"X-Key":"%s"},"samplingParams":{"metadata":{"x":"%s"}}}},
-  "compat":{"chatTemplateKwargs":{"x":"%s"}},"note":"%s"},
+ "acme":{"name":"%s","baseUrl":"https://u:%s@llm.ok.test/v1?key=%s#%s","api":"openai-completions","apiKey":"%s","headers":{"Authorization":"Bearer %s","X-Any":"%s","X-Run":"!echo %s","X-Ref":"$AI_API_TOKEN","%s":"$AI_API_TOKEN","User-Agent":"%s"},
+  "models":[{"id":"m","name":"%s","headers":{"X-Key":"%s"},"baseUrl":"https://llm.ok.test/?k=%s","thinkingLevelMap":{"high":"%s"},
+   "samplingParams":{"top_p":0.5,"user":"%s","api_key":"%s","aws_secret_access_key":"%s","secret_key":"%s","password_hash":"%s","credentials":{"main":"%s"},"auth":{"value":"%s"},"metadata":{"Token":{"v":"%s"}},"extra_headers":{"Ocp-Apim-Subscription-Key":"%s"},"x":"!echo %s","stop":["%s"],"%s":true,"service_tier":"%s"}},
+   {"id":"%s","name":"of a key"}],
+  "modelOverrides":{"m":{"headers":{"X-Key":"%s"},"samplingParams":{"metadata":{"x":"%s"}}},"%s":{}},
+  "compat":{"chatTemplateKwargs":{"x":"%s"},"openRouterRouting":{"order":["%s"]},"thinkingFormat":"%s"},"note":"%s","%s":1},
+ "%s":{"authHeader":true},
  "runs":{"baseUrl":"https://runs.ok.test","apiKey":"!cat %s; echo %s"}},"more":"%s"}`,
-		key("comment"), key("login"), key("query"), key("fragment"), key("apiKey"), key("bearer"), key("header"), key("command"), key("modelHeader"), key("modelQuery"), key("user"),
-		key("apiKeyField"), key("overrideHeader"), key("metadata"), key("kwargs"), key("note"), key("cat"), key("echo"), key("more")))
+		key("comment"), key("name"), query("login"), query("query"), query("fragment"), key("apiKey"), key("bearer"), key("header"), key("command"), key("headerName"), key("agent"),
+		key("modelName"), key("modelHeader"), query("modelQuery"), key("level"),
+		key("user"), key("apiKeyField"), key("aws"), key("secretKey"), key("hash"), key("credentials"), key("auth"), key("metadataToken"), key("extra"), key("paramCommand"), key("stop"), key("param"), key("tier"),
+		key("id"), key("overrideHeader"), key("metadata"), key("override"), key("kwargs"), key("routing"), key("format"), key("note"), key("field"), key("provider"), key("cat"), key("echo"), key("more")))
 	u.has("settings.json", fmt.Sprintf(`{"theme":"dark","httpProxy":"http://u:%s@p.test","packages":["git:https://%s@git.test/x"],"shellCommandPrefix":"export K=%s","npmCommand":["env","K=%s"],"selfUpdateCommand":["%s"],
- "externalEditor":"code %s","trackingId":"%s","mine":{"token":"%s"},"sessionDir":"~/%s","retry":{"secret":"%s"},"enabledModels":["~/%s"]}`,
-		key("proxy"), key("package"), key("prefix"), key("npm"), key("update"), key("editor"), key("tracking"), key("mine"), key("sessions"), key("retry"), key("home")))
+ "externalEditor":"code %s","trackingId":"%s","mine":{"token":"%s"},"sessionDir":"~/%s","retry":{"secret":"%s"},"enabledModels":["~/%s","%s"],"defaultModel":"%s","modelThinkingLevels":{"%s":"high"},"steeringMode":"%s"}`,
+		query("proxy"), query("package"), key("prefix"), key("npm"), key("update"), key("editor"), key("tracking"), key("mine"), key("sessions"), key("retry"), key("home"), key("enabled"), key("default"), key("modelLevel"), key("steering")))
 	for _, name := range []string{"auth.json", "models-store.json", "sessions/x.jsonl", "extensions/x.ts", "AGENTS.md", "keybindings.json", "mcp.json", "skills/x/SKILL.md", "trust.json"} {
 		u.has(name, c.Add(name))
 	}

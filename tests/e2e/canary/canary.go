@@ -5,6 +5,7 @@ package canary
 import (
 	"bytes"
 	"crypto/rand"
+	"encoding/base32"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -22,7 +24,10 @@ import (
 type Set struct {
 	mu      sync.Mutex        // a Watch looks while more are added
 	needles map[string]string // by what to look for
+	keys    int               // that Key made
 }
+
+var fours = regexp.MustCompile(`....`)
 
 // New makes one canary for each channel.
 func New() *Set { return &Set{needles: map[string]string{}} }
@@ -30,6 +35,26 @@ func New() *Set { return &Set{needles: map[string]string{}} }
 // Add makes a canary that tells, where it is found, what it came through.
 func (s *Set) Add(channel string) string {
 	value := "CANARY_" + channel + "_" + rand.Text()
+	s.Know(channel, value)
+	return value
+}
+
+// Key makes a canary that looks like a key, of one of the shapes that keys have: nothing
+// but its randomness tells what it is.
+func (s *Set) Key(channel string) string {
+	b := make([]byte, 30)
+	rand.Read(b) // never fails
+	shapes := []string{
+		base64.StdEncoding.EncodeToString(b),      // 40
+		base64.StdEncoding.EncodeToString(b[:24]), // 32
+		"sk-" + rand.Text(),
+		hex.EncodeToString(b[:16]),
+		strings.TrimSuffix(fours.ReplaceAllString(base32.StdEncoding.EncodeToString(b[:15]), "$0-"), "-"),
+	}
+	s.mu.Lock()
+	value := shapes[s.keys%len(shapes)]
+	s.keys++
+	s.mu.Unlock()
 	s.Know(channel, value)
 	return value
 }

@@ -305,15 +305,7 @@ func (a *app) access(in *policy.Input, h harness.Harness, from harness.BindInput
 
 // seed is what an agent's own home in the sandbox starts with.
 func (a *app) seed(in *policy.Input, h harness.Harness, links []harness.Link) {
-	value := func(name string) string {
-		if i := slices.IndexFunc(in.EnvFile, func(s policy.Secret) bool { return s.Name() == name }); i >= 0 {
-			return in.EnvFile[i].Reveal()
-		}
-		if v, ok := vars(*in)[name]; ok {
-			return cmp.Or(v, a.env[name])
-		}
-		return ""
-	}
+	value := func(name string) string { return a.valueOf(*in, name) }
 	for _, f := range h.Seeds(in.Place(), links, value) {
 		in.Seeds = append(in.Seeds, policy.HomeSeed{Path: f.Path, Mode: uint32(f.Mode.Perm()), Content: f.Content})
 	}
