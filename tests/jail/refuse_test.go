@@ -180,6 +180,24 @@ func TestDoctor(t *testing.T) {
 	if r := b.Run("doctor"); regexp.MustCompile(`(?m)^FAIL bubblewrap`).MatchString(r.Out) || !strings.Contains(r.Out, "bubblewrap is 0.7.0") {
 		t.Errorf("%s", r)
 	}
+	// What is tried is broken by the bubblewrap that is found, just before the jail is there.
+	real, err := exec.LookPath("bwrap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for script, want := range map[string]string{
+		"":                                `(?m)^ok +bind mount (.*\n)+ok +loopback `,
+		"rm -f TMP/aisb-doctor-*/outside": `(?m)^FAIL bind mount +.*no such file.*\n +fix: +findmnt --target (.*\n)+ok +loopback `,
+	} {
+		tmp := t.TempDir()
+		b.Env = []string{"TMPDIR=" + tmp, "PATH=" + fakeOf(t, "bwrap", strings.ReplaceAll(script, "TMP", tmp)+"\nexec bash -c 'exec -a \"$0\" "+real+` "$@"' "$0" "$@"`) + ":" + os.Getenv("PATH")}
+		if r := b.Run("doctor"); !regexp.MustCompile(want).MatchString(r.Out) || (r.Code == 0) != (script == "") {
+			t.Errorf("%q: %s", script, r)
+		}
+		if list, err := os.ReadDir(tmp); err != nil || len(list) > 0 {
+			t.Errorf("%q: left: %v, %v", script, list, err)
+		}
+	}
 	b.Env = nil
 	if os.Getuid() != 0 {
 		return // see isolated
