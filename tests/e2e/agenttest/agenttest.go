@@ -371,6 +371,7 @@ func Flags(t *testing.T, b *drive.Box, names ...string) {
 			return r.Out + r.Err // opencode's is there
 		}
 		help := ask("--help")
+		verbs(t, name, help, ask)
 		if name == "codex" {
 			help += ask("resume", "--help")
 		}
