@@ -265,6 +265,67 @@ func TestStreams(t *testing.T) {
 	gatetest.Streams(t, w, start(t, gate.Config{Allow: gatetest.Allow}).addr)
 }
 
+// TestEachClass: what an entry lets through, in a tunnel or not, goes from one squid to the
+// other from the entry's own address, and from the common one where there are too many.
+func TestEachClass(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	gatetest.Zone(w)
+	names := []string{"alt.test:80", ".wild.test"}
+	for i := range gate.MaxClasses - len(names) {
+		names = append(names, fmt.Sprintf("h%d.example.com", i))
+	}
+	var classes []policy.Entry
+	for _, n := range append(names, "ok.test") {
+		e, err := policy.ParseEntry(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		classes = append(classes, e)
+	}
+	g := start(t, gate.Config{Allow: classes, Classes: classes})
+	want := map[string]bool{}
+	for _, c := range []struct{ send, from string }{
+		{"GET http://alt.test/stream HTTP/1.1\r\nHost: alt.test\r\n\r\n", gate.ClassAddr(0).String()},
+		{"CONNECT www.wild.test:80 HTTP/1.1\r\n\r\nGET /stream HTTP/1.1\r\nHost: x\r\n\r\n", gate.ClassAddr(1).String()},
+		{"GET http://ok.test/stream HTTP/1.1\r\nHost: ok.test\r\n\r\n", gate.Unclassed.String()},
+	} {
+		conn, err := net.Dial("tcp", g.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conn.SetDeadline(time.Now().Add(20 * time.Second))
+		io.WriteString(conn, c.send)
+		r := bufio.NewReader(conn)
+		for line := ""; strings.TrimSpace(line) != "data: 1"; { // open until it is released
+			if line, err = r.ReadString('\n'); err != nil {
+				t.Fatalf("%.40q: %v", c.send, err)
+			}
+		}
+		defer func() { w.Release <- struct{}{} }()
+		want[c.from] = true
+	}
+	table, err := os.ReadFile("/proc/self/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	for line := range strings.Lines(string(table)) {
+		var local uint32
+		f := strings.Fields(line)
+		if len(f) < 4 || f[2] != fmt.Sprintf("0100007F:%04X", g.conf.PeekPort) || f[3] != "01" {
+			continue
+		}
+		if _, err := fmt.Sscanf(f[1], "%x:", &local); err != nil {
+			t.Fatal(err)
+		}
+		got[netip.AddrFrom4([4]byte{byte(local), byte(local >> 8), byte(local >> 16), byte(local >> 24)}).String()] = true
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("from %v, want %v", got, want)
+	}
+}
+
 // TestIdleSetting: what ends a tunnel without a byte is read_timeout, which TestIdleHour
 // reads: where it is a second a tunnel ends, and where nothing else is changed it does not.
 func TestIdleSetting(t *testing.T) {
