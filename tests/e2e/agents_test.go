@@ -76,6 +76,10 @@ func TestRealAgents(t *testing.T) {
 			t.Run("sessions", func(t *testing.T) { agenttest.Sessions(t, box(t), a) })
 			t.Run("extras", func(t *testing.T) { agenttest.Extras(t, box(t), a) })
 			t.Run("login", func(t *testing.T) { agenttest.LoggedIn(t, box(t), a, w.home) })
+			if a.Name == "claude" { // which asks about keys
+				t.Run("keys", func(t *testing.T) { agenttest.Keys(t, box(t), a) })
+				return
+			}
 			t.Run("terminal", func(t *testing.T) { agenttest.Terminal(t, box(t), a) })
 		})
 	}

@@ -5,9 +5,11 @@
 package agenttest
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -15,6 +17,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -155,7 +158,12 @@ func serve(t *testing.T, m *model.Model) (port string) {
 func (a Agent) modelFor(t *testing.T, b *drive.Box, turns ...model.Turn) (m *model.Model, flags []string, at string) {
 	t.Helper()
 	// As long as a real one.
-	m = &model.Model{Key: "key-" + b.Token + "-" + strings.Repeat("0123456789", 6), Turns: turns}
+	return a.keyedModel(t, b, "key-"+strings.Repeat("0123456789", 6)+"-"+b.Token, turns...)
+}
+
+func (a Agent) keyedModel(t *testing.T, b *drive.Box, key string, turns ...model.Turn) (m *model.Model, flags []string, at string) {
+	t.Helper()
+	m = &model.Model{Key: key, Turns: turns}
 	at = b.Host("ok.test") + ":" + serve(t, m)
 	b.Env = append(b.Env, a.Key+"="+m.Key)
 	return m, append([]string{"--allow", at, "--env", a.Key}, a.Flags(at)...), at
@@ -307,6 +315,31 @@ func Sessions(t *testing.T, b *drive.Box, a Agent) {
 // Terminal is a first run that a user types in: nothing is asked before.
 func Terminal(t *testing.T, b *drive.Box, a Agent) {
 	m, flags, _ := a.modelFor(t, b, model.Turn{Text: "Said-to-" + b.Token}) // a word, as spaces are not printed
+	a.typed(t, b, m, flags)
+}
+
+// Keys are such runs with one key and another one in one home. Its commands have the key,
+// and nothing of it stays.
+func Keys(t *testing.T, b *drive.Box, a Agent) {
+	const has = "its length is "
+	keys := []string{"key-" + strings.Repeat("0123456789", 6) + "-" + rand.Text(), "short-" + rand.Text()[:10]}
+	for _, key := range keys {
+		m, flags, _ := a.keyedModel(t, b, key, a.Login.Turn("echo "+has+"${#"+a.Key+"}"), model.Turn{Text: "Said-to-" + b.Token})
+		a.typed(t, b, m, flags)
+		if asked := m.Asked(); len(asked) < 2 || !strings.Contains(asked[1], fmt.Sprint(has, len(key))) {
+			t.Errorf("a command of it has not %d bytes of a key: %s", len(key), drive.Tail(asked[len(asked)-1]))
+		}
+	}
+	// The control: what is in there is found.
+	look := "cd; grep -rlaF -e " + b.Token + " . | head -c 1 | wc -c; grep -rlaF -e " + keys[0][len(keys[0])-10:] + " -e " + keys[1][len(keys[1])-10:] + " . ; true"
+	if r := b.OK("--net", "none", "--", "sh", "-c", look); r.Out != "1\n" {
+		t.Errorf("of the keys there is: %s", r)
+	}
+}
+
+// typed is a run on a terminal, until its model has said its last words.
+func (a Agent) typed(t *testing.T, b *drive.Box, m *model.Model, flags []string) {
+	t.Helper()
 	term := b.OnTerminal(t, slices.Concat(flags, []string{a.Name}, a.Always)...)
 	// It listens some time after its first line, and what is typed too early is lost.
 	// Enter by itself: in a burst it is a part of the text.
@@ -326,6 +359,10 @@ func Terminal(t *testing.T, b *drive.Box, a Agent) {
 		return len(m.Asked()) > 0
 	})
 	term.Expect("Said-to-" + b.Token)
+	if err := term.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	term.Wait()
 }
 
 // A Row is an agent that npm has, of the table in docs/harnesses.md.

@@ -166,7 +166,7 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 		if v, ok := vars[h.BaseURL]; ok && v == "" && h.Keyed.Args != nil {
 			a.notef("%s does not read %s, and is told what --env %[2]s=ADDRESS says; passed by name it leads nowhere", h.Name, h.BaseURL)
 		}
-		if loggedIn { // by the file, which counts as it does outside
+		if loggedIn && h.Keyed.Args != nil { // by the file, which counts as it does outside
 			for _, name := range h.Credentials {
 				delete(vars, name)
 			}

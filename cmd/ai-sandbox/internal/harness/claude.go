@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf16"
+
+	"ai-sandbox/policy"
 )
 
 var _ = add(Harness{
@@ -28,12 +30,13 @@ var _ = add(Harness{
 	Model:   "--model",
 	// It has no less than low.
 	Thinking: Thinking{
-		Flag: "--effort", Hold: "--settings", Settings: claudeThinks,
+		Flag: "--effort",
 		Words: map[string]string{
 			"off": "low", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max",
 		},
 		Chosen: Chosen{Choices: []string{"--effort"}, Vars: []string{"CLAUDE_CODE_EFFORT_LEVEL", "CLAUDE_CODE_DISABLE_THINKING", "MAX_THINKING_TOKENS"}},
 	},
+	Held: Held{Flag: "--settings", Of: claudeHeld},
 	// attach, logs, stop, kill, respawn and rm have to come first: behind
 	// the flag they are the text of a prompt.
 	Verbs: []string{
@@ -49,31 +52,56 @@ var _ = add(Harness{
 	project: []string{".claude/", "CLAUDE.md", "CLAUDE.local.md"},
 })
 
-// claudeThinks: variables count for more than the flag, and those in a settings file, of
-// the home or the project, for more than those that it is started with. What is given by
-// the flag counts for more than either; two of these switch thinking off.
-func claudeThinks(word string) string {
-	return `{"env":{"CLAUDE_CODE_EFFORT_LEVEL":"` + word + `","CLAUDE_CODE_DISABLE_THINKING":"0","MAX_THINKING_TOKENS":""},"alwaysThinkingEnabled":true}`
+// claudeHeld: variables count for more than the flag of the level, and those in a settings
+// file, of the home or the project, for more than those that it is started with. What is
+// given by this flag counts for more than either; two of these switch thinking off.
+//
+// Of a key in its environment claude asks whether it may use it, with a no as its answer,
+// and writes the key's end down. It asks nothing of one that a helper tells: that looks it
+// up in claude's own environment, as it was at the start, and claude takes it for empty. Its
+// shells get the key back by a script that claude runs ahead of each command.
+func claudeHeld(word string, vars Vars) string {
+	var env []string
+	rest := ""
+	if word != "" {
+		env = append(env, `"CLAUDE_CODE_EFFORT_LEVEL":"`+word+`","CLAUDE_CODE_DISABLE_THINKING":"0","MAX_THINKING_TOKENS":""`)
+		rest += `,"alwaysThinkingEnabled":true`
+	}
+	if _, ok := vars[claudeKey]; ok {
+		env = append(env, `"`+claudeKey+`":""`)
+		if _, own := vars[claudeEnvFile]; !own {
+			env = append(env, `"`+claudeEnvFile+`":"`+policy.HomeDir+"/"+claudeShell+`"`)
+		}
+		rest += `,"apiKeyHelper":"` + strings.ReplaceAll(claudeTells, `\`, `\\`) + `"`
+	}
+	if len(env) == 0 {
+		return ""
+	}
+	return `{"env":{` + strings.Join(env, ",") + `}` + rest + `}`
 }
+
+const (
+	claudeKey, claudeEnvFile = "ANTHROPIC_API_KEY", "CLAUDE_ENV_FILE"
+	// claudeShell is where the script is, below the home, and not below .claude, which may
+	// be the host's.
+	claudeShell = ".aisb-claude-env.sh"
+	// claudeTells is what says the key to a program that claude has started.
+	claudeTells = `tr '\0' '\n' </proc/$PPID/environ | sed -n s/^` + claudeKey + `=//p`
+)
 
 // claudeSeeds: without the first claude looks for its maker's hosts and asks for
 // a theme and for trust, and starts with none of them; without the second it
-// asks, at each start with the flag, whether it may go without asking. It also asks,
-// with a no as its answer, whether it may use a key of its environment, and knows the
-// key again by its end. A key that this would be much of is left to be asked about.
-func claudeSeeds(workdir string, value func(string) string) []Seed {
-	const end, enough = 20, 60
-	own := map[string]any{
-		"hasCompletedOnboarding": true,
-		"theme":                  "dark",
-		"projects":               map[string]any{workdir: map[string]any{"hasTrustDialogAccepted": true}},
-	}
-	if key := strings.TrimSpace(value("ANTHROPIC_API_KEY")); len(key) >= enough {
-		own["customApiKeyResponses"] = map[string]any{"approved": []string{key[len(key)-end:]}, "rejected": []string{}}
-	}
+// asks, at each start with the flag, whether it may go without asking.
+func claudeSeeds(workdir string, _ func(string) string) []Seed {
 	return []Seed{
-		{Path: ".claude.json", Mode: 0o600, Content: asJSON(own)},
+		{Path: ".claude.json", Mode: 0o600, Content: asJSON(map[string]any{
+			"hasCompletedOnboarding": true,
+			"theme":                  "dark",
+			"projects":               map[string]any{workdir: map[string]any{"hasTrustDialogAccepted": true}},
+		})},
 		{Path: ".claude/settings.json", Mode: 0o600, Content: asJSON(map[string]any{"skipDangerousModePermissionPrompt": true})},
+		{Path: claudeShell, Mode: 0o600, Content: []byte("# The key of a run that passes one: " + claudeKey + " is empty in claude itself.\n" +
+			"[ -n \"$" + claudeKey + "\" ] || export " + claudeKey + "=\"$(" + claudeTells + ")\"\n")},
 	}
 }
 

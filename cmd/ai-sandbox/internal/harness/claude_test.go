@@ -3,6 +3,8 @@ package harness
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 )
@@ -66,35 +68,49 @@ func TestClaude(t *testing.T) {
 	placed(t, "claude", map[Extra]string{Skill: ".claude/skills/x", Prompt: ".claude/commands/x", Prompts: ".claude/commands"})
 }
 
-// It reads its variables by itself.
-func TestClaudeReadsItsKey(t *testing.T) {
-	keyed(t, "claude", []given{
-		{"-p hi", Vars{"ANTHROPIC_API_KEY": "", "ANTHROPIC_BASE_URL": "http://llm.test"}, "claude --dangerously-skip-permissions -p hi"},
-	})
-}
-
-// TestClaudeKey: claude knows a key that it may use by its end, and of a key that this
-// would be much of nothing is written down.
+// A key is told by a helper, which asks nothing, and is written down nowhere.
 func TestClaudeKey(t *testing.T) {
-	for key, want := range map[string]string{
-		"": "", "sk-short-0123456789-0123456789-0123456789": "",
-		"sk-ant-" + strings.Repeat("x", 60) + "0123456789abcdefghij": "0123456789abcdefghij",
-		strings.Repeat("y", 80) + "9876543210abcdefghij\n":           "9876543210abcdefghij",
+	const (
+		c    = "claude --dangerously-skip-permissions"
+		key  = `"ANTHROPIC_API_KEY":""`
+		file = `,"CLAUDE_ENV_FILE":"/home/sandbox/.aisb-claude-env.sh"`
+		tell = `,"apiKeyHelper":"tr '\\0' '\\n' </proc/$PPID/environ | sed -n s/^ANTHROPIC_API_KEY=//p"`
+	)
+	keyed(t, "claude", []given{
+		{"-p hi", Vars{"ANTHROPIC_API_KEY": "", "ANTHROPIC_BASE_URL": "http://llm.test"}, c + " --settings {\"env\":{" + key + file + "}" + tell + "} -p hi"},
+		{"-p hi", Vars{"ANTHROPIC_API_KEY": "", "CLAUDE_ENV_FILE": "/mine"}, c + " --settings {\"env\":{" + key + "}" + tell + "} -p hi"},
+		{"-p hi", Vars{"CLAUDE_CODE_OAUTH_TOKEN": ""}, c + " -p hi"},
+		// The user's settings are not replaced, and its own commands ask nothing.
+		{"--settings mine.json", Vars{"ANTHROPIC_API_KEY": ""}, c + " --settings mine.json"},
+		{"mcp list", Vars{"ANTHROPIC_API_KEY": ""}, "claude mcp list"},
+	})
+	line(t, "claude", "-p hi", "max", Vars{"ANTHROPIC_API_KEY": ""}, c+` --effort max --settings {"env":{"CLAUDE_CODE_EFFORT_LEVEL":"max","CLAUDE_CODE_DISABLE_THINKING":"0","MAX_THINKING_TOKENS":"",`+
+		key+file+`},"alwaysThinkingEnabled":true`+tell+"} -p hi")
+	// It is JSON, and the program that it names tells what a parent was started with.
+	held := claudeHeld("", Vars{"ANTHROPIC_API_KEY": ""})
+	var settings struct {
+		Helper string `json:"apiKeyHelper"`
+	}
+	if err := json.Unmarshal([]byte(held), &settings); err != nil {
+		t.Fatalf("%v: %s", err, held)
+	}
+	script := ""
+	for _, s := range lookup(t, "claude").Seeds(project, nil, func(string) string { return "sk-CANARY-" + strings.Repeat("0123456789", 10) }) {
+		if strings.Contains(string(s.Content), "CANARY") || strings.Contains(string(s.Content), "0123456789") {
+			t.Errorf("%s: %s", s.Path, s.Content)
+		}
+		if s.Path == ".aisb-claude-env.sh" {
+			script = string(s.Content)
+		}
+	}
+	for what, argv := range map[string][]string{
+		"the helper": {"sh", "-c", "unset ANTHROPIC_API_KEY; sh -c \"$1\"; true", "-", settings.Helper},
+		"the script": {"sh", "-c", "ANTHROPIC_API_KEY= sh -c \"$1\"; true", "-", script + `echo "$ANTHROPIC_API_KEY"`},
 	} {
-		var own struct {
-			Responses struct{ Approved []string } `json:"customApiKeyResponses"`
-		}
-		asked := lookup(t, "claude").Seeds(project, nil, func(name string) string {
-			if name != "ANTHROPIC_API_KEY" {
-				return ""
-			}
-			return key
-		})
-		if err := json.Unmarshal(asked[0].Content, &own); err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Join(own.Responses.Approved, " "); got != want || len(asked[0].Content) > 400 {
-			t.Errorf("%q: %q is approved: %s", key, got, asked[0].Content)
+		cmd := exec.Command(argv[0], argv[1:]...)
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "A=ANTHROPIC_API_KEY=no", "ANTHROPIC_API_KEY=sk-a=b c"}
+		if out, err := cmd.CombinedOutput(); err != nil || string(out) != "sk-a=b c\n" {
+			t.Errorf("%s: %q %v", what, out, err)
 		}
 	}
 }

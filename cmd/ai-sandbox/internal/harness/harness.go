@@ -63,6 +63,8 @@ type Harness struct {
 	Setting []string
 	// Thinking is how much it reasons, where a flag says so.
 	Thinking Thinking
+	// Held are the settings that no file in the sandbox may say otherwise.
+	Held Held
 	// Verbs are first arguments that are commands of the program itself (mcp,
 	// login, ...) and not the agent's: they follow Command's first word, alone.
 	Verbs []string
@@ -127,10 +129,15 @@ type Thinking struct {
 	Words map[string]string
 	// Chosen is by what the user says it himself.
 	Chosen
-	// Hold is a flag with settings, Settings for a word, without which some that the
-	// sandbox has written would count for more. A user who gives it has his own.
-	Hold     string
-	Settings func(word string) string
+}
+
+// Held are settings of a run, by a flag: they count for more than those in files, which
+// the sandbox may have written. A user who gives the flag has his own.
+type Held struct {
+	Flag string
+	// Of are the settings for a level in the program's own words, or "" where the run
+	// says none, and for its variables; "" is that there are none.
+	Of func(word string, vars Vars) string
 }
 
 // Reasoning are the names of those that are told how much to reason.
@@ -147,16 +154,28 @@ func Reasoning() []string {
 // thinkingArgs are the arguments for a level, or nil where the program has no flag for
 // it or the user says it already.
 func (h Harness) thinkingArgs(level string, args []string, vars Vars) []string {
-	t := h.Thinking
-	word := t.Words[level]
-	if word == "" || h.OwnCommand(args) || h.chosen(t.Chosen, args, vars) {
+	if word := h.word(level, args, vars); word != "" {
+		return []string{h.Thinking.Flag, h.Thinking.Before + word}
+	}
+	return nil
+}
+
+func (h Harness) word(level string, args []string, vars Vars) string {
+	if h.OwnCommand(args) || h.chosen(h.Thinking.Chosen, args, vars) {
+		return ""
+	}
+	return h.Thinking.Words[level]
+}
+
+// heldArgs are the arguments with the settings that the run holds.
+func (h Harness) heldArgs(level string, args []string, vars Vars) []string {
+	if h.Held.Flag == "" || h.chosen(Chosen{Choices: []string{h.Held.Flag}}, args, vars) {
 		return nil
 	}
-	out := []string{t.Flag, t.Before + word}
-	if t.Hold != "" && !h.chosen(Chosen{Choices: []string{t.Hold}}, args, vars) {
-		out = append(out, t.Hold, t.Settings(word))
+	if settings := h.Held.Of(h.word(level, args, vars), vars); settings != "" {
+		return []string{h.Held.Flag, settings}
 	}
-	return out
+	return nil
 }
 
 // Vars are the variables that a run passes to a program; one that it passes by name is
@@ -254,7 +273,7 @@ func (h Harness) Argv(args []string, level string, vars Vars) []string {
 	if h.OwnCommand(args) {
 		return slices.Concat(h.Command[:1], args)
 	}
-	said := slices.Concat(h.thinkingArgs(level, args, vars), h.keyArgs(args, vars))
+	said := slices.Concat(h.thinkingArgs(level, args, vars), h.heldArgs(level, args, vars), h.keyArgs(args, vars))
 	at, ok := h.place(args, vars)
 	if !ok {
 		return slices.Concat(h.Command, said, args)
@@ -288,7 +307,11 @@ func Value(args []string, flag string) string {
 // where none do.
 func (h Harness) Reasons(args []string, level string, vars Vars) string {
 	said := h.thinkingArgs(level, args, vars)
-	if h.Thinking.Hold != "" && len(said) == 2 {
+	switch held := h.heldArgs(level, args, vars); {
+	case said == nil:
+	case held != nil:
+		said = append(said, held...)
+	case h.Held.Flag != "":
 		said = append(said, "(unless its settings say another)")
 	}
 	return strings.Join(said, " ")
