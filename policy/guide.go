@@ -28,14 +28,16 @@ func (p Policy) Guide() string {
 	say("## Network\n")
 	switch {
 	case p.Net.Gated():
-		say("Hosts are reached by a proxy alone (HTTP_PROXY, HTTPS_PROXY), by name and with TCP. Its list:\n")
+		say("Hosts are reached by a proxy alone (HTTP_PROXY, HTTPS_PROXY), by name and with TCP.%s", p.Net.guideList())
 		for _, e := range p.Net.Allow {
-			say("- %s", Printable(e.String()))
+			if !p.Net.Learn { // else it is one of all
+				say("- %s", Printable(e.String()))
+			}
 		}
 		for _, e := range p.Net.AllowPrivate {
 			say("- %s (may be a private address)", Printable(e.String()))
 		}
-		if len(p.Net.Allow)+len(p.Net.AllowPrivate) == 0 {
+		if len(p.Net.Allow)+len(p.Net.AllowPrivate) == 0 && !p.Net.Learn {
 			say("- nothing: no host can be reached")
 		}
 		say("\nAny other host gets `403` from the proxy (`CONNECT tunnel failed, response 403`). What")
@@ -97,6 +99,15 @@ func (p Policy) Guide() string {
 		say("- `git init` where there is no `.git`, and hooks: for the person outside")
 	}
 	return b.String()
+}
+
+// guideList is what the list of the guide is.
+func (n Net) guideList() string {
+	if n.Learn {
+		return "\n\nThis run is for finding out what the list of later ones needs: every public host gets\n" +
+			"through, at any port, and each is noted. Reach for no more than the task needs. What gets through:\n\n- every public host"
+	}
+	return " Its list:\n"
 }
 
 // readOnlyProject tells whether the project can't be written.

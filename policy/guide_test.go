@@ -26,6 +26,8 @@ func TestGuide(t *testing.T) {
 	none.NoCwd, none.Facts.Project = true, ""
 	host := jailed()
 	host.Net = NetHost
+	learn := jailed()
+	learn.Net, learn.AllowPrivate = NetLearn, []Entry{entry(t, "10.1.2.3:5432")}
 	for what, tc := range map[string]struct {
 		p        Policy
 		has, not []string
@@ -33,6 +35,7 @@ func TestGuide(t *testing.T) {
 		"an empty list":  {resolve(plain()), []string{"- nothing: no host", "`--allow HOST`", "--publish PORT", "## git"}, []string{"There is none"}},
 		"no network":     {resolve(ro), []string{"There is none but loopback", "read-only.", "ends with this run"}, []string{"403", "## git", "--unprotect"}},
 		"no project":     {resolve(none), []string{"There is no project"}, []string{"## git", "--unprotect"}},
+		"learning":       {resolve(learn), []string{"through, at any port", "\n- every public host\n- 10.1.2.3:5432 (may be", "Any other host gets `403`"}, []string{"Its list", "nothing: no host"}},
 		"all of the net": {resolve(host), []string{"nothing of it is shut"}, []string{"403", "--publish"}},
 	} {
 		text := tc.p.Guide()
