@@ -5,9 +5,8 @@ package entrypoint
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
+	"path"
 	"slices"
 	"strings"
 
@@ -19,51 +18,46 @@ import (
 // homeDir is the sandbox's home.
 const homeDir = "/home/sandbox"
 
-// seedHome makes the links, then the files, and tells of those that are not the
-// host's. What can't be linked is told, and stops nothing: see manage.
-func seedHome(home string, sp *spec.Spec) ([]spec.HomeNote, error) {
+// seedHome makes the links, then the files, and tells of what is not the host's. What
+// can't be made stops nothing: see manage.
+func seedHome(home string, sp *spec.Spec) []spec.HomeNote {
 	var notes []spec.HomeNote
-	tell := func(n spec.HomeNote) {
-		if n.State != "" && !slices.Contains(notes, n) {
-			notes = append(notes, n)
+	tell := func(n *spec.HomeNote) {
+		if n != nil && n.State != "" && !slices.Contains(notes, *n) {
+			notes = append(notes, *n)
 		}
 	}
-	for _, l := range sp.Links {
-		if at, err := makeLink(home, sp.Mounts, l); err != nil {
-			tell(spec.HomeNote{Path: at, State: spec.NoteUnread, Reason: err.Error()})
-		}
-	}
+	link(home, sp, tell)
 	for _, f := range sp.Seeds {
-		n, err := makeSeed(home, f)
-		if err != nil {
-			return nil, fmt.Errorf("make %s: %w", f.Path, err)
-		}
-		tell(n)
+		tell(makeSeed(home, f))
 	}
 	for _, m := range sp.Managed {
-		tell(manage(m))
+		n := manage(m)
+		tell(&n)
 	}
-	return notes, nil
+	return notes
 }
 
-// makeSeed follows no link on the way: what is led elsewhere is told, and not made.
-func makeSeed(home string, f spec.Seed) (spec.HomeNote, error) {
-	dir, at, err := openBeneath(home, filepath.Dir(strings.TrimPrefix(f.Path, home+"/")), true)
-	if errors.Is(err, errPlanted) {
-		return spec.HomeNote{Path: at, State: spec.NoteUnread, Reason: err.Error()}, nil
-	}
-	if err != nil {
-		return spec.HomeNote{}, err
+// makeSeed makes a file where nothing is.
+func makeSeed(home string, f spec.Seed) *spec.HomeNote {
+	rel := strings.TrimPrefix(f.Path, home+"/")
+	dir, note := openBeneath(home, path.Dir(rel), true)
+	if note != nil {
+		return note
 	}
 	defer unix.Close(dir)
-	fd, err := unix.Openat(dir, filepath.Base(f.Path), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, f.Mode) // O_EXCL follows no link
+	fd, err := unix.Openat(dir, path.Base(rel), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, f.Mode) // O_EXCL follows no link
 	if errors.Is(err, unix.EEXIST) {
-		return spec.HomeNote{}, nil
+		return nil
+	}
+	if err == nil {
+		file := os.NewFile(uintptr(fd), f.Path)
+		_, err = file.Write(f.Content)
+		err = errors.Join(err, file.Close())
 	}
 	if err != nil {
-		return spec.HomeNote{}, err
+		n := obstacle(dir, path.Dir(rel), path.Base(rel), err)
+		return &n
 	}
-	file := os.NewFile(uintptr(fd), f.Path)
-	_, err = file.Write(f.Content)
-	return spec.HomeNote{}, errors.Join(err, file.Close())
+	return nil
 }

@@ -1,6 +1,7 @@
 package entrypoint
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -32,8 +33,8 @@ func TestSeedHome(t *testing.T) {
 	}
 	seed := func(links []spec.Link, seeds ...spec.Seed) {
 		t.Helper()
-		if _, err := seedHome(home, &spec.Spec{Links: links, Seeds: seeds}); err != nil {
-			t.Fatal(err)
+		if notes := seedHome(home, &spec.Spec{Links: links, Seeds: seeds}); notes != nil {
+			t.Fatal(notes)
 		}
 	}
 	login := filepath.Join(host, "login")
@@ -84,9 +85,9 @@ func TestSeedHome(t *testing.T) {
 	plant(t, filepath.Join(mounted, "gone"), "-> x")
 	plant(t, filepath.Join(mounted, "there"), "x")
 	was := listing(t, mounted)
-	told, err := seedHome(home, &spec.Spec{Mounts: []string{home, mounted}, Links: []spec.Link{{Path: at("mnt")}, {Path: at("mnt/gone")}, {Path: at("mnt/there"), To: host}, {Path: at("mnt/a/b"), To: host}}})
-	if err != nil || len(told) != 1 || told[0].Path != "mnt" || listing(t, mounted) != was {
-		t.Errorf("in a mount: %+v, %v\n%s", told, err, listing(t, mounted))
+	told := seedHome(home, &spec.Spec{Mounts: []string{home, mounted}, Links: []spec.Link{{Path: at("mnt")}, {Path: at("mnt/gone")}, {Path: at("mnt/there"), To: host}, {Path: at("mnt/a/b"), To: host}}})
+	if len(told) != 1 || told[0].Path != "mnt" || listing(t, mounted) != was {
+		t.Errorf("in a mount: %+v\n%s", told, listing(t, mounted))
 	}
 
 	// A link that was planted where a seed goes leads nowhere, and its target
@@ -109,9 +110,9 @@ func TestSeedHome(t *testing.T) {
 	if err := os.Symlink(host, at("way")); err != nil {
 		t.Fatal(err)
 	}
-	notes, err := seedHome(home, &spec.Spec{Seeds: []spec.Seed{{Path: at("way/x"), Mode: 0o600}, {Path: at("way/y/z"), Mode: 0o600}}})
-	if err != nil || len(notes) != 1 || notes[0].State != spec.NoteUnread || notes[0].Path != "way" {
-		t.Errorf("%+v, %v", notes, err)
+	notes := seedHome(home, &spec.Spec{Seeds: []spec.Seed{{Path: at("way/x"), Mode: 0o600}, {Path: at("way/y/z"), Mode: 0o600}}})
+	if len(notes) != 1 || notes[0].State != spec.NoteUnread || notes[0].Path != "way" {
+		t.Errorf("%+v", notes)
 	}
 	for _, name := range []string{"x", "y"} {
 		if _, err := os.Lstat(filepath.Join(host, name)); !errors.Is(err, fs.ErrNotExist) {
@@ -141,10 +142,10 @@ func TestLinksFollowNothing(t *testing.T) {
 		}
 		before := listing(t, victim)
 		plant(t, filepath.Join(home, tc.on), "-> "+victim)
-		notes, err := seedHome(home, &spec.Spec{Links: []spec.Link{{Path: filepath.Join(home, tc.link), To: tc.to}}})
+		notes := seedHome(home, &spec.Spec{Links: []spec.Link{{Path: filepath.Join(home, tc.link), To: tc.to}}})
 		told := len(notes) == 1 && notes[0].State == spec.NoteUnread && notes[0].Path == tc.on
-		if err != nil || told != (tc.to != "") {
-			t.Errorf("%s: %+v, %v", tc.what, notes, err)
+		if told != (tc.to != "") {
+			t.Errorf("%s: %+v", tc.what, notes)
 		}
 		if after := listing(t, victim); after != before {
 			t.Errorf("%s: outside was\n%sand is\n%s", tc.what, before, after)
@@ -176,4 +177,87 @@ func listing(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return b.String()
+}
+
+// What an earlier start linked goes when it is not asked for any more, and what was
+// there before comes back.
+func TestLinksGo(t *testing.T) {
+	home := t.TempDir()
+	at := func(p string) string { return filepath.Join(home, p) }
+	start := func(links map[string]string) {
+		t.Helper()
+		sp := &spec.Spec{}
+		for p, to := range links {
+			sp.Links = append(sp.Links, spec.Link{Path: at(p), To: to})
+		}
+		if notes := seedHome(home, sp); notes != nil {
+			t.Errorf("%+v", notes)
+		}
+	}
+	holds := func(what, want string) {
+		t.Helper()
+		got := strings.TrimPrefix(listing(t, home), ": d---------\n")
+		if got != want {
+			t.Errorf("%s:\n%swant\n%s", what, got, want)
+		}
+	}
+	const before = "/a: d---------\n/a/prompts: d---------\n/a/prompts/mine: x\n"
+	plant(t, at("a/prompts/mine"), "x")
+	start(map[string]string{"a/prompts": "/run/aisb-mounts/1"})
+	holds("linked", "/.aisb-links: [\"a/prompts\"]\n/a: d---------\n/a/prompts: /run/aisb-mounts/1\n/a/prompts.own: d---------\n/a/prompts.own/mine: x\n")
+	start(map[string]string{"a/prompts/one": "/run/aisb-mounts/2"}) // where the other led elsewhere
+	holds("linked below", "/.aisb-links: [\"a/prompts/one\"]\n"+before+"/a/prompts/one: /run/aisb-mounts/2\n")
+	start(nil)
+	holds("not linked any more", before)
+	start(map[string]string{"a/prompts": "/run/aisb-mounts/1"})
+	if err := os.Remove(at("a/prompts")); err != nil {
+		t.Fatal(err)
+	}
+	plant(t, at("a/prompts"), "-> mine") // the sandbox's own link stays
+	start(nil)
+	holds("replaced by a link", "/a: d---------\n/a/prompts: mine\n/a/prompts.own: d---------\n/a/prompts.own/mine: x\n")
+}
+
+// The record of links is the sandbox's to write: whatever is in it leads to nothing but
+// links of ours beneath the home.
+func TestLinksForged(t *testing.T) {
+	home, victim := t.TempDir(), t.TempDir()
+	mounted := filepath.Join(home, "mnt")
+	for _, dir := range []string{victim, mounted} {
+		for p, text := range map[string]string{"link": "-> /run/aisb-mounts/1", "gone.own/deep": "x", "there": "y", "there.own": "z"} {
+			plant(t, filepath.Join(dir, p), text)
+		}
+	}
+	plant(t, filepath.Join(home, "way"), "-> "+victim)
+	plant(t, filepath.Join(home, "file"), "x")
+	plant(t, filepath.Join(home, "file.own"), "y")
+	plant(t, filepath.Join(home, "theirs"), "-> file")
+	rel, err := filepath.Rel(home, victim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, outside := listing(t, home), listing(t, victim)
+	forged := []string{"", ".", "..", "/", "file", "file/x", "theirs", "way", "a\x00b", "file.own"}
+	for _, name := range []string{"link", "gone", "there", "gone.own/deep"} {
+		forged = append(forged, "way/"+name, "mnt/"+name, rel+"/"+name, victim+"/"+name, "./way/"+name)
+	}
+	text, err := json.Marshal(forged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The control: the same, for a link of ours.
+	plant(t, filepath.Join(home, "ours"), "-> /run/aisb-mounts/1")
+	for _, record := range []string{string(text), strings.Replace(string(text), `"file"`, `"ours"`, 1), "null", "{}", "[1]", `["`, "", "-> " + filepath.Join(victim, "there"), "|"} {
+		plant(t, filepath.Join(home, spec.LinksRecord), record)
+		if notes := seedHome(home, &spec.Spec{Mounts: []string{home, mounted}}); notes != nil {
+			t.Errorf("%q: %+v", record, notes)
+		}
+		got := strings.Replace(listing(t, home), "/ours: /run/aisb-mounts/1\n", "", 1)
+		if got != want || listing(t, victim) != outside {
+			t.Errorf("%q: the home is\n%sand outside\n%s", record, got, listing(t, victim))
+		}
+		if _, err := os.Lstat(filepath.Join(home, "ours")); (err == nil) != (record == string(text)) {
+			t.Errorf("%q: a link of ours: %v", record, err)
+		}
+	}
 }

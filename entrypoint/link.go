@@ -3,9 +3,11 @@
 package entrypoint
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -13,27 +15,114 @@ import (
 	"ai-sandbox/entrypoint/spec"
 )
 
-// makeLink does what spec.Link says, of home alone: it follows no link on the way,
-// and goes into none of the mounts below it, which may be the host's. at is how far
-// it came.
-func makeLink(home string, mounts []string, l spec.Link) (at string, err error) {
-	rel := strings.TrimPrefix(l.Path, home+"/")
-	defer func() {
-		if l.To == "" && err != nil {
-			err = nil // what can't be reached is no link of ours
-		}
-	}()
-	for _, m := range mounts {
-		if below, ok := strings.CutPrefix(m, home+"/"); ok && strings.HasPrefix(rel+"/", below+"/") {
-			return below, errMounted
+// link makes the links, and takes away what an earlier start made of those that are not
+// wanted any more. Which these are, a file in the home says. The sandbox can write that
+// too, so it leads to nothing but what the sandbox could do itself: below the home, a
+// link of ours goes, and what has its name with OwnSuffix takes its place.
+func link(home string, sp *spec.Spec, tell func(*spec.HomeNote)) {
+	var made []string
+	listed := map[string]bool{}
+	for _, l := range sp.Links {
+		rel := strings.TrimPrefix(l.Path, home+"/")
+		listed[rel] = true
+		if l.To != "" {
+			made = append(made, rel)
 		}
 	}
-	dir, at, err := openBeneath(home, path.Dir(rel), l.To != "")
-	if err != nil {
-		return at, err
+	dir, note := openBeneath(home, ".", false)
+	if note != nil {
+		tell(note)
+		return
 	}
 	defer unix.Close(dir)
-	return rel, linkAt(dir, path.Base(rel), l.To)
+	was, err := readAt(dir, spec.LinksRecord)
+	if err == nil {
+		for _, rel := range recorded(was) {
+			if !listed[rel] {
+				unlink(home, sp.Mounts, rel)
+			}
+		}
+	}
+	var now []byte
+	if made != nil {
+		now, _ = json.Marshal(made) // a list of strings
+	}
+	// Before they are made: none may be there that is not recorded.
+	if err := replaceAt(dir, spec.LinksRecord, was, now, 0o600); err != nil {
+		n := obstacle(dir, ".", spec.LinksRecord, err)
+		tell(&n)
+	}
+	for _, l := range sp.Links {
+		tell(makeLink(home, sp.Mounts, l))
+	}
+}
+
+// recorded are the paths of a record, as far as they are some.
+func recorded(text []byte) []string {
+	var list []string
+	if json.Unmarshal(text, &list) != nil {
+		return nil
+	}
+	list = slices.DeleteFunc(list, func(rel string) bool {
+		return path.Clean("/"+rel) != "/"+rel || rel == "" || strings.HasSuffix(rel, spec.OwnSuffix) || strings.ContainsRune(rel, 0)
+	})
+	return list[:min(len(list), maxRecorded)]
+}
+
+// unlink takes an earlier start's link away, where it still is one.
+func unlink(home string, mounts []string, rel string) {
+	if _, ok := mountAt(home, mounts, rel); ok {
+		return
+	}
+	dir, note := openBeneath(home, path.Dir(rel), false)
+	if note != nil {
+		return
+	}
+	defer unix.Close(dir)
+	name := path.Base(rel)
+	to := make([]byte, unix.PathMax)
+	if n, err := unix.Readlinkat(dir, name, to); err == nil && !strings.HasPrefix(string(to[:n]), spec.LinkTarget) {
+		return
+	}
+	_ = linkAt(dir, name, "") // what can't go leads nowhere
+}
+
+// mountAt is the mount in the home, below it, that a path is or lies in.
+func mountAt(home string, mounts []string, rel string) (string, bool) {
+	for _, m := range mounts {
+		if below, ok := strings.CutPrefix(m, home+"/"); ok && strings.HasPrefix(rel+"/", below+"/") {
+			return below, true
+		}
+	}
+	return "", false
+}
+
+// makeLink does what spec.Link says, of home alone: it follows no link on the way,
+// and goes into none of the mounts below it, which may be the host's.
+func makeLink(home string, mounts []string, l spec.Link) *spec.HomeNote {
+	rel := strings.TrimPrefix(l.Path, home+"/")
+	if below, ok := mountAt(home, mounts, rel); ok {
+		return wanted(l, &spec.HomeNote{Path: below, State: spec.NoteUnread, Reason: "something is mounted there"})
+	}
+	dir, note := openBeneath(home, path.Dir(rel), l.To != "")
+	if note != nil {
+		return wanted(l, note)
+	}
+	defer unix.Close(dir)
+	if err := linkAt(dir, path.Base(rel), l.To); err != nil {
+		n := obstacle(dir, path.Dir(rel), path.Base(rel), err)
+		return wanted(l, &n)
+	}
+	return nil
+}
+
+// wanted drops a note of a link that was to be taken away: what can't be reached is
+// none of ours.
+func wanted(l spec.Link, n *spec.HomeNote) *spec.HomeNote {
+	if l.To == "" {
+		return nil
+	}
+	return n
 }
 
 func linkAt(dir int, name, to string) error {
@@ -85,7 +174,9 @@ func linkAt(dir int, name, to string) error {
 	return unix.Symlinkat(to, dir, name)
 }
 
-var errMounted = errors.New("something is mounted there")
-
-// maxAside bounds the search for a free name.
-const maxAside = 100
+// maxAside bounds the search for a free name, and maxRecorded what is believed of a
+// record.
+const (
+	maxAside    = 100
+	maxRecorded = 1000
+)

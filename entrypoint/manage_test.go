@@ -15,6 +15,10 @@ import (
 // What a sandbox can leave in its home, for its next start: a file is brought in, or
 // what is in the way is told, and nothing outside of the home is touched.
 func TestManage(t *testing.T) {
+	mend := map[string]string{
+		"a link on the way": spec.MendRemove, "a link to above on the way": spec.MendRemove, "a file on the way": spec.MendRemove, "a FIFO in its place": spec.MendRemove,
+		"a directory in its place": spec.MendTree, "a directory in the base's place": spec.MendTree, "too long": spec.MendRemove,
+	}
 	const name, base = "settings.json", ".aisb-settings.json.wrote"
 	type files map[string]string // "-> x" is a link, "|" a FIFO, "/" a directory
 	victim := filepath.Join(t.TempDir(), "victim")
@@ -37,13 +41,12 @@ func TestManage(t *testing.T) {
 		{"whole, empty on the host", files{"a/m": "old", "a/.aisb-m.wrote": "old"}, "a/m", false, "", "", files{"a/m": "empty"}},
 		{"a link in its place", files{"a/m": "-> " + victim}, "a/m", false, "new", "", files{"a/m": "new"}},
 		{"a link in the base's place", files{"a/m": "x", "a/.aisb-m.wrote": "-> " + victim}, "a/m", false, "x", "", files{"a/m": "x", "a/.aisb-m.wrote": "x"}},
-		{"a link in the new one's place", files{"a/m.new": "-> " + victim}, "a/m", false, "new", "", files{"a/m": "new", "a/m.new": ""}},
 		{"a link on the way", files{"a": "-> " + filepath.Dir(victim)}, "a/m", false, "new", spec.NoteUnread, files{"a": "-> " + filepath.Dir(victim)}},
 		{"a link to above on the way", files{"a": "-> .."}, "a/m", false, "new", spec.NoteUnread, nil},
 		{"a file on the way", files{"a": "file"}, "a/b/m", false, "new", spec.NoteUnread, files{"a": "file"}},
 		{"a FIFO in its place", files{"a/m": "|"}, "a/m", false, "new", spec.NoteUnread, nil},
 		{"a directory in its place", files{"a/m": "/"}, "a/m", false, "new", spec.NoteUnread, nil},
-		{"a directory in the new one's place", files{"a/m.new": "/"}, "a/m", false, "new", spec.NoteUnread, files{"a/m": ""}},
+		{"a directory in the base's place", files{"a/.aisb-m.wrote": "/"}, "a/m", false, "new", spec.NoteUnread, files{"a/m": "new"}},
 		{"too long", files{"a/m": strings.Repeat("x", spec.MaxManaged+1)}, "a/m", false, "new", spec.NoteUnread, nil},
 		{"right in the home", nil, "m", false, "new", "", files{"m": "new"}},
 	} {
@@ -65,8 +68,10 @@ func TestManage(t *testing.T) {
 		at := tc.path
 		if strings.HasSuffix(tc.what, "on the way") {
 			at = "a"
+		} else if strings.Contains(tc.what, "base's") && tc.state != "" {
+			at = "a/.aisb-m.wrote"
 		}
-		if n.State != tc.state || n.Path != at || (n.State == spec.NoteUnread) != (n.Reason != "") {
+		if n.State != tc.state || n.Path != at || (n.State == spec.NoteUnread) != (n.Reason != "") || n.Mend != mend[tc.what] {
 			t.Errorf("%s: %+v, want %s", tc.what, n, tc.state)
 		}
 		for p, want := range tc.want {

@@ -155,10 +155,7 @@ func (s *session) enforce(began time.Time, uid int) (*spec.Spec, error) {
 	if err := seal(sp); err != nil {
 		return nil, err
 	}
-	notes, err := seedHome(homeDir, sp)
-	if err != nil {
-		return nil, refuse("home", fmt.Errorf("%w; mend the sandbox's home, or run with --ephemeral-home", err))
-	}
+	notes := seedHome(homeDir, sp)
 	if s.log != nil {
 		s.blocked = &blocked{log: s.log, send: s.send}
 		go s.blocked.watch()

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -178,7 +177,7 @@ func extraMounts(in Input, list []Mount, home *Home) ([]Mount, error) {
 	var errs []error
 	relabel := in.Facts.SELinux && in.Runtime == RuntimePodman
 	wins := false
-	for i, r := range in.Mounts {
+	for _, r := range in.Mounts {
 		m := Mount{Kind: KindBind, Source: r.Source, Target: r.Target, ReadOnly: !r.Writable, Relabel: relabel, Why: cmp.Or(r.Why, WhyMount), ID: r.ID}
 		if m.Target == "" {
 			m.Target = m.Source
@@ -204,7 +203,11 @@ func extraMounts(in Input, list []Mount, home *Home) ([]Mount, error) {
 		}
 		wins = wins || m.Target == in.Agents.Dest
 		if inHome {
-			m = homeMount(m, r.Dir, i, home)
+			var err error
+			if m, err = homeMount(m, r.Dir, home); err != nil {
+				bad("%w", err)
+				continue
+			}
 		}
 		var err error
 		if list, err = insert(list, m); err != nil {
@@ -216,9 +219,11 @@ func extraMounts(in Input, list []Mount, home *Home) ([]Mount, error) {
 	if r := in.Agents.Bind; r != nil && !wins && err == nil {
 		m := Mount{Kind: KindBind, Source: r.Source, Target: in.Agents.Dest, ReadOnly: true, Relabel: relabel, Why: WhyAgents, ID: r.ID}
 		if strings.HasPrefix(m.Target, HomeDir+"/") {
-			m = homeMount(m, r.Dir, len(in.Mounts), home)
+			m, err = homeMount(m, r.Dir, home)
 		}
-		list, err = insert(list, m)
+		if err == nil {
+			list, err = insert(list, m)
+		}
 	}
 	if err != nil {
 		errs = append(errs, About(fmt.Errorf("agents_dest %s %w; name another place, as %s", Quote(in.Agents.Dest), err, DefaultAgentsDest), "agents_dest"))
@@ -246,18 +251,47 @@ func (a Agents) checkDest() error {
 // mounted there. Anything else is mounted below MountsDir, and a link in the home
 // leads there: a mount point deeper in a tree that the sandbox writes could be led
 // elsewhere by a link of its own, and the directories on the way would not be its
-// own.
-func homeMount(m Mount, dir bool, n int, home *Home) Mount {
+// own. There it has a name that no other place has: a link that an earlier run left
+// must not show what this one has.
+func homeMount(m Mount, dir bool, home *Home) (Mount, error) {
 	rel := strings.TrimPrefix(m.Target, HomeDir+"/")
-	if dir && !strings.Contains(rel, "/") {
+	point := dir && !strings.Contains(rel, "/")
+	if err := home.free(rel, point); err != nil {
+		return m, err
+	}
+	if point {
 		home.Points = append(home.Points, rel)
-		return m
+		return m, nil
 	}
 	m.Why += ", seen at " + Quote(m.Target)
-	m.Target = MountsDir + "/" + strconv.Itoa(n)
+	m.Target = MountsDir + "/" + hash([]byte(rel))[:12]
 	home.Links = append(home.Links, HomeLink{Path: rel, To: m.Target})
-	return m
+	return m, nil
 }
+
+// free refuses a place that is, holds or lies in another's of which one is a link:
+// it would be made in what that one leads to, or in the host's directory.
+func (h Home) free(rel string, point bool) error {
+	if !point && strings.HasSuffix(rel, OwnSuffix) {
+		return fmt.Errorf("is at %s, and %s ends the name of what was there before; name another", Quote(HomeDir+"/"+rel), OwnSuffix)
+	}
+	taken := ""
+	for _, l := range h.Links {
+		if l.To != "" && Touches("/"+l.Path, "/"+rel) {
+			taken = l.Path
+		}
+	}
+	if i := slices.IndexFunc(h.Points, func(p string) bool { return !point && Touches("/"+p, "/"+rel) }); i >= 0 {
+		taken = h.Points[i]
+	}
+	if taken != "" {
+		return fmt.Errorf("is at %s, and something else of this run is at %s; name another place, or drop one of them", Quote(HomeDir+"/"+rel), Quote(HomeDir+"/"+taken))
+	}
+	return nil
+}
+
+// OwnSuffix is on the sandbox's own file while a HomeLink is in its place.
+const OwnSuffix = ".own"
 
 // insert puts a mount before the first that lies below it.
 func insert(list []Mount, m Mount) ([]Mount, error) {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -110,6 +111,46 @@ func targets(list []Mount) []string {
 	return out
 }
 
+// linkTarget is where a mount is that is seen at a path of the home.
+func linkTarget(rel string) string { return MountsDir + "/" + hash([]byte(rel))[:12] }
+
+// No link of the home is, holds or lies in another place of the run: it would be made
+// in what the other one shows.
+func TestHomePlaces(t *testing.T) {
+	for _, tc := range []struct {
+		what   string
+		places []string // of directories, but for *.md
+		agents string
+		want   string
+	}{
+		{"beside", []string{".a/x", ".a/y", "b", ".agents.x/y"}, "", ""},
+		{"the same", []string{".a/x", ".a/x"}, "", "something else of this run is at"},
+		{"below", []string{".a/x", ".a/x/one.md"}, "", "something else of this run is at /home/sandbox/.a/x;"},
+		{"above", []string{".a/x/one.md", ".a/x"}, "", "something else of this run is at /home/sandbox/.a/x/one.md;"},
+		{"below what is mounted", []string{".a", ".a/x"}, "", "something else of this run is at /home/sandbox/.a;"},
+		{"above what is linked", []string{".a/x", ".a"}, "", "something else of this run is at /home/sandbox/.a/x;"},
+		{"in an agent's directory of the host's", []string{".pi/agent/prompts"}, "", "something else of this run is at /home/sandbox/.pi;"},
+		{"where a link was once", []string{".claude/x"}, "", ""},
+		{"the name of what was displaced", []string{".a/x.own"}, "", "ends the name of what was there before"},
+		{"the agents directory", []string{".a/x"}, HomeDir + "/.a/x/y", "something else of this run is at /home/sandbox/.a/x;"},
+	} {
+		in := jailed()
+		in.Links = []HomeLink{{Path: ".pi", To: "/run/aisb-harness/home"}, {Path: ".claude"}}
+		for i, place := range tc.places {
+			in.Mounts = append(in.Mounts, request(fmt.Sprint("/srv/", i), func(r *BindRequest) {
+				r.Target, r.Dir = HomeDir+"/"+place, !strings.HasSuffix(place, ".md")
+			}))
+		}
+		if tc.agents != "" {
+			in.Agents = agentsAt("/home/dev/.agents")
+			in.Agents.Dest = tc.agents
+		}
+		if _, err := Resolve(in); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v", tc.what, err)
+		}
+	}
+}
+
 func TestExtraMounts(t *testing.T) {
 	for _, in := range []Input{plain(), jailed()} {
 		in.Agents = agentsAt("/home/dev/.agents")
@@ -134,7 +175,7 @@ func TestExtraMounts(t *testing.T) {
 			return p.Mounts[i]
 		}
 		for target, source := range map[string]string{
-			"/srv/data": "/srv/data", "/home/dev/work": "/home/dev/work", MountsDir + "/2": "/home/dev/.gitconfig", MountsDir + "/3": "/home/dev/cfg",
+			"/srv/data": "/srv/data", "/home/dev/work": "/home/dev/work", linkTarget(".gitconfig"): "/home/dev/.gitconfig", linkTarget(".config/x"): "/home/dev/cfg",
 			HomeDir + "/skills": "/home/dev/skills", "/srv/data/x": "/srv/over", DefaultAgentsDest: "/home/dev/.agents",
 		} {
 			if m := at(target); m.Source != source || m.ReadOnly != (target != "/srv/data") || m.ID != (Identity{1, 2}) {
@@ -153,7 +194,7 @@ func TestExtraMounts(t *testing.T) {
 				t.Errorf("mask at %s: %d", target, i)
 			}
 		}
-		if !slices.Equal(p.Home.Points, []string{"skills", ".agents"}) || len(p.Home.Links) != 2 || p.Home.Links[1] != (HomeLink{".config/x", MountsDir + "/3"}) {
+		if !slices.Equal(p.Home.Points, []string{"skills", ".agents"}) || len(p.Home.Links) != 2 || p.Home.Links[1] != (HomeLink{".config/x", linkTarget(".config/x")}) {
 			t.Errorf("%+v", p.Home)
 		}
 		f := p.Filled("abc", 1)

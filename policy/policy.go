@@ -214,8 +214,9 @@ type Home struct {
 	Managed []HomeManaged `json:"managed,omitempty"`
 }
 
-// A HomeLink leads from the home to a Mount; without To it takes an earlier
-// run's link away.
+// A HomeLink leads from the home to a Mount; without To there is none, whatever an
+// earlier run made or the sandbox planted. A link of an earlier run that is not among
+// the Links goes in any case.
 type HomeLink struct {
 	Path string `json:"path"`
 	To   string `json:"to,omitempty"`

@@ -21,7 +21,7 @@ type Input struct{ Host, Base, Mine []byte }
 type Result struct {
 	File, Base []byte
 	// Kept: the host's version, or its latest change, did not come in, since the
-	// file was changed inside. Keys never says it: both sides' changes are in.
+	// file was changed inside; that the host's is gone is a change too. Keys never says it: both sides' changes are in.
 	Kept bool
 	// Reseeded: what was inside was no JSON object, and is the host's now.
 	Reseeded bool
@@ -38,7 +38,7 @@ func Whole(in Input) Result {
 		// The second may be without a base: it is as good as brought in.
 		return Result{File: in.Host, Base: in.Host}
 	}
-	return Result{File: in.Mine, Base: in.Base, Kept: in.Host != nil}
+	return Result{File: in.Mine, Base: in.Base, Kept: in.Host != nil || in.Base != nil}
 }
 
 // Keys decides for a JSON object, for each of its keys alone: changed or removed

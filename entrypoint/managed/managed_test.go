@@ -42,7 +42,7 @@ func TestWhole(t *testing.T) {
 		{"removed inside", "h", "h", none, "h", "h", false},
 		{"removed inside, changed on the host", "h2", "h", none, "h2", "h2", false},
 		{"removed on the host", none, "h", "h", none, none, false},
-		{"removed on the host, changed inside", none, "h", "m", "m", "h", false},
+		{"removed on the host, changed inside", none, "h", "m", "m", "h", true},
 		{"removed on both sides", none, "h", none, none, none, false},
 		{"made inside, without a base", "h", none, "m", "m", none, true},
 		{"the same inside, without a base", "h", none, "h", "h", "h", false},

@@ -10,10 +10,18 @@ import (
 // A Link is made in the home. First, a symbolic link at Path is removed. Then,
 // if To is set, whatever is at Path is renamed to Path+OwnSuffix and Path becomes
 // a link to To; if it is not, and nothing is at Path, what was renamed comes back.
+// What an earlier start linked, and none of this one's Links names, comes back too.
 type Link struct {
 	Path string `json:"path"`
 	To   string `json:"to,omitempty"`
 }
+
+// LinkTarget is what each To begins with.
+const LinkTarget = "/run/aisb-"
+
+// LinksRecord is the file, right in the home, with the paths of the Links that a start
+// made: a JSON list, relative to the home.
+const LinksRecord = ".aisb-links"
 
 // OwnSuffix is on the sandbox's own file while a Link is in its place.
 const OwnSuffix = ".own"
@@ -57,12 +65,15 @@ const (
 // MaxManaged bounds a Managed and what is found in its place, in bytes.
 const MaxManaged = 1 << 20
 
-// A HomeNote tells what became of a Managed where that is not what the host has.
+// A HomeNote tells what became of a file, or a link, where that is not what the host
+// has.
 type HomeNote struct {
-	Path  string `json:"path"`
+	Path  string `json:"path"` // below the home, or "."
 	State string `json:"state"`
 	// Reason is the kernel's, where there is one.
 	Reason string `json:"reason,omitempty"`
+	// Mend tells what helps at Path, or is "".
+	Mend string `json:"mend,omitempty"`
 }
 
 // The values of HomeNote.State.
@@ -75,6 +86,16 @@ const (
 	NoteUnread = "unread"
 )
 
+// The values of HomeNote.Mend.
+const (
+	// MendRemove: it has to go.
+	MendRemove = "remove"
+	// MendTree: it has to go, and is a directory, whatever its permissions are.
+	MendTree = "tree"
+	// MendOpen: it is a directory whose permissions keep its owner out.
+	MendOpen = "open"
+)
+
 func checkHome(s Spec) (errs []error) {
 	for _, l := range s.Links {
 		for _, p := range []string{l.Path, l.To} {
@@ -84,6 +105,9 @@ func checkHome(s Spec) (errs []error) {
 			if err := checkPath(p); err != nil {
 				errs = append(errs, fmt.Errorf("link: %w", err))
 			}
+		}
+		if l.To != "" && !strings.HasPrefix(l.To, LinkTarget) {
+			errs = append(errs, fmt.Errorf("link: %q leads to %q, where nothing of ours is", l.Path, l.To))
 		}
 		if strings.HasSuffix(l.Path, OwnSuffix) {
 			errs = append(errs, fmt.Errorf("link: %q ends as what a link displaces", l.Path))

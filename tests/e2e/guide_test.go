@@ -64,6 +64,7 @@ func TestCredentialsAndExtras(t *testing.T) {
 			t.Errorf("%q: %s", bad, r)
 		}
 	}
+	u.CheckExtras(t, filepath.Dir(filepath.Dir(u.agent)), u.fakePi()...)
 	// The real pi loads an extension that is shown to it.
 	u.has("models.json", keylessModels)
 	u.Env = []string{"AI_API_TOKEN=token-" + u.Token + "-0123"}

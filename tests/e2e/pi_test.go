@@ -171,26 +171,25 @@ func TestPiConfiguration(t *testing.T) {
 	if err := os.Remove(filepath.Join(u.agent, "models.json")); err != nil {
 		t.Fatal(err)
 	}
-	if r := run("ls"); strings.Contains(r.Out, "models.json") {
+	if r := run("ls; echo {} >models.json"); strings.Contains(r.Out, "models.json") {
 		t.Errorf("removed on this machine: %s", r)
+	}
+	if r := run("rm models.json"); strings.Contains(r.Err, "models.json") {
+		t.Errorf("made inside: %s", r)
+	}
+	u.has("models.json", keylessModels)
+	run("echo {} >models.json")
+	if err := os.Remove(filepath.Join(u.agent, "models.json")); err != nil {
+		t.Fatal(err)
+	}
+	if r := run("rm models.json"); !strings.Contains(r.Err, "~/.pi/agent/models.json was changed in this sandbox, and stays although this machine has none any more") {
+		t.Errorf("changed inside, and removed on this machine: %s", r)
 	}
 	u.has("models.json", keylessModels)
 
 	// What a sandbox can plant leads nowhere, and what can't be read is told with
 	// what mends it, which does.
 	fix := regexp.MustCompile(`mend it with: ai-sandbox (.*?)(?:, or where.*)?\n`)
-	mended := func(what string) {
-		t.Helper()
-		r := run("true")
-		m := fix.FindStringSubmatch(r.Err)
-		if m == nil {
-			t.Fatalf("%s: nothing is told: %s", what, r)
-		}
-		u.OK(append([]string{"--net", "none"}, strings.Fields(m[1])...)...)
-		if r := run("cat models.json"); compact(r.Out) != compact(keylessModels) || fix.MatchString(r.Err) {
-			t.Errorf("%s is not mended: %s", what, r)
-		}
-	}
 	if err := os.WriteFile(filepath.Join(u.Dir, "victim"), []byte("untouched"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -208,12 +207,16 @@ func TestPiConfiguration(t *testing.T) {
 	}
 	u.OK(append([]string{"--net", "none"}, strings.Fields(m[1])...)...)
 	holds("mended", "models.json", keylessModels, "")
-	run("rm models.json; mkfifo models.json")
-	mended("a FIFO")
+	u.CheckPlanted(t, keylessModels, pi...)
 	volume := policy.HomeVolume(u.Dir)
 	mount := strings.TrimSpace(drive.Output(t, "podman", "volume", "inspect", "-f", "{{.Mountpoint}}", volume))
 	drive.Output(t, "podman", "unshare", "sh", "-c", `cd "$1" && rm models.json && echo {} >models.json && chown 5:5 models.json && chmod 600 models.json`, "-", filepath.Join(mount, ".pi", "agent"))
-	mended("a file of another user")
+	r = run("true")
+	if m = fix.FindStringSubmatch(r.Err); m == nil {
+		t.Fatalf("a file of another user: %s", r)
+	}
+	u.OK(append([]string{"--net", "none"}, strings.Fields(m[1])...)...)
+	holds("a file of another user", "models.json", keylessModels, "")
 }
 
 // The real pi reads what was brought in, and what it writes itself comes to stay.

@@ -33,6 +33,9 @@ func TestPiConfiguration(t *testing.T) {
 	if !strings.Contains(r.Out, `"theme": "dark"`) || !strings.Contains(r.Out, `"defaultModel": "n"`) || strings.Contains(r.Out, "acme") || !strings.Contains(r.Err, "models.json was changed in this sandbox") {
 		t.Errorf("%s", r)
 	}
+	b.OK("--net", "none", "pi", "run", "sh", "-c", `rm -r ~/.pi/agent/models.json`)
+	b.CheckPlanted(t, b.OK("--net", "none", "pi", "run", "cat", "/home/sandbox/.pi/agent/models.json").Out, "--net", "none", "pi", "run")
+	b.CheckExtras(t, home, "--net", "none", "pi", "run")
 	// A link below the user's home may be an agent's.
 	if err := os.Rename(filepath.Join(agent, "settings.json"), filepath.Join(home, "elsewhere")); err != nil {
 		t.Fatal(err)

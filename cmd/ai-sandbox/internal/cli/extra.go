@@ -33,6 +33,9 @@ func (a *app) extra(it config.Item, name string, f host.Facts, written []string)
 	if err := unled("harness_extra", path, src.Path, written); err != nil {
 		return none, src, err
 	}
+	if agent, ok := harness.LoginIn(f.Home, src.Path, host.Resolve); ok {
+		return none, src, fmt.Errorf("%s's login is in it or below it, and an agent reads all of it; name the skill, prompt or extension alone", agent)
+	}
 	h, ok := harness.Lookup(name)
 	if !ok {
 		return none, src, errors.New("it is for an agent, and a command after -- is none; use --mount")

@@ -3,7 +3,9 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"ai-sandbox/cmd/ai-sandbox/internal/harness/pibridge"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
 	"ai-sandbox/entrypoint/managed"
+	"ai-sandbox/entrypoint/spec"
 	"ai-sandbox/policy"
 )
 
@@ -41,10 +44,32 @@ func (a *app) piFiles(in policy.Input, s setup) (r pibridge.Result, token string
 		// What is set for one model would count for more.
 		settings.Fixed = []policy.HomeKey{{Key: "defaultThinkingLevel", Value: level}, {Key: "modelThinkingLevels"}}
 	}
-	return r, from.Token, []policy.HomeManaged{
+	files = []policy.HomeManaged{
 		{Path: pibridge.ModelsFile, Mode: 0o600, Content: r.Models, None: r.Models == nil},
 		settings,
-	}, nil
+	}
+	for i := range files {
+		if err := pack(&files[i]); err != nil {
+			return r, "", nil, err
+		}
+	}
+	return r, from.Token, files, nil
+}
+
+// pack takes the space out of a file of JSON that is too large with it.
+func pack(f *policy.HomeManaged) error {
+	if len(f.Content) <= spec.MaxManaged {
+		return nil
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, f.Content); err != nil {
+		return fmt.Errorf("pack ~/%s: %w", f.Path, err)
+	}
+	if b.Len() > spec.MaxManaged {
+		return fmt.Errorf("~/%s would have %d bytes in the sandbox, and %d is the most; take out what is not used, or use --no-pi-config", f.Path, b.Len(), spec.MaxManaged)
+	}
+	f.Content = b.Bytes()
+	return nil
 }
 
 // bridge gives pi's home in the sandbox the configuration of this machine, and tells

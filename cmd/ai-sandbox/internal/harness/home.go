@@ -53,12 +53,9 @@ type Access struct {
 // A Link is made inside, as the sandbox's user. Path is relative to the home.
 //
 // First, a symbolic link at Path is removed. Then, if To is set, whatever is at
-// Path is renamed to Path+OwnSuffix and Path becomes a link to To; if it is not,
-// and nothing is at Path, what was renamed comes back.
+// Path is renamed to Path+policy.OwnSuffix and Path becomes a link to To; if it is
+// not, and nothing is at Path, what was renamed comes back.
 type Link struct{ Path, To string }
-
-// OwnSuffix is on the sandbox's own file while the host's is in its place.
-const OwnSuffix = ".own"
 
 // Binds is what a harness gets of the host's home; what is not there is left
 // out. Without WholeHome that is the file with its login, read-only and where that is
