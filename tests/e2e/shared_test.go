@@ -235,7 +235,7 @@ func TestGateReload(t *testing.T) {
 		t.Errorf("%v: %s", err, r)
 	}
 	for _, id := range ids {
-		if r := b.OK("policy", "show", id); !strings.Contains(r.Err, got.Hash) || got.Hash == "" || strings.Contains(r.Out, "own.") {
+		if r := b.OK("policy", "show", id); !strings.Contains(r.Out, got.Hash) || got.Hash == "" || strings.Contains(r.Out, "own.") {
 			t.Errorf("session %s does not confirm it: %s", id, r)
 		}
 	}
