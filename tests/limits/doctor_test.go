@@ -47,7 +47,7 @@ func TestDoctorNftables(t *testing.T) {
 		}
 	}
 	// The namespace of the last session goes by and by, and its rules with it.
-	const gone = "until modprobe -r nft_reject_inet nft_log nft_ct nf_tables; do sleep 0.2; done"
+	const gone = "n=0; until modprobe -r nft_reject_inet nft_log nft_ct nf_tables; do n=$((n + 1)); test $n -lt 300; sleep 0.2; done"
 	const conf = "/etc/modprobe.d/aisb-test.conf"
 	broken(t, "echo 'install nft_ct /bin/false' >"+conf+"; "+gone, "rm -f "+conf+"; modprobe -a nf_tables nft_ct")
 	doctor("lacks a part of nftables (the kernel module nft_ct")
