@@ -33,7 +33,7 @@ var hooks = map[string]*nftables.ChainHook{
 
 // answerTime bounds the wait for the kernel's answers, which come at once: to a batch
 // that it can't take it gives one, and the library waits for as many as there are messages.
-const answerTime = 5 * time.Second
+const answerTime = 20 * time.Second
 
 func open() (*nftables.Conn, error) {
 	c, err := nftables.New(nftables.WithSockOptions(func(n *netlink.Conn) error { return n.SetReadDeadline(time.Now().Add(answerTime)) }))
