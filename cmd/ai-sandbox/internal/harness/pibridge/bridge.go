@@ -235,9 +235,9 @@ func (b *bridge) noteKey(text string) {
 		b.forget(text)
 		return
 	}
-	for _, key := range []string{text, reference.ReplaceAllString(text, ""), strings.ReplaceAll(text, "$$", "$")} {
+	for _, key := range []string{text, reference().ReplaceAllString(text, ""), strings.ReplaceAll(text, "$$", "$")} {
 		key = strings.TrimSpace(key)
-		if len(key) >= minAPIKey && reference.FindString(key) != key {
+		if len(key) >= minAPIKey && reference().FindString(key) != key {
 			b.keys = append(b.keys, key)
 		}
 	}
@@ -372,23 +372,23 @@ func baseURL(b *bridge, at string, v any) (any, string) {
 
 // harmless are headers, and the literal values in which they hold no key: what is free
 // text elsewhere, as in X-Title, could be one.
-var harmless = map[string]*regexp.Regexp{
-	"accept":            regexp.MustCompile(`^[a-z*]+/[a-z0-9.+*-]+(, ?[a-z*]+/[a-z0-9.+*-]+)*$`),
-	"anthropic-beta":    regexp.MustCompile(`^[a-z0-9-]+-\d{4}-\d{2}-\d{2}(, ?[a-z0-9-]+-\d{4}-\d{2}-\d{2})*$`),
-	"anthropic-version": regexp.MustCompile(`^\d{4}-\d{2}-\d{2}$`),
-	"content-type":      regexp.MustCompile(`^[a-z]+/[a-z0-9.+-]+(; ?charset=[a-z0-9-]+)?$`),
-	"openai-beta":       regexp.MustCompile(`^[a-z_-]+=(v\d|\d{4}-\d{2}-\d{2})$`),
-	"user-agent":        regexp.MustCompile(`^[A-Za-z-]+/\d+(\.\d+)*( \([A-Za-z0-9_.; -]*\))?$`),
+var harmless = map[string]func() *regexp.Regexp{
+	"accept":            expression(`^[a-z*]+/[a-z0-9.+*-]+(, ?[a-z*]+/[a-z0-9.+*-]+)*$`),
+	"anthropic-beta":    expression(`^[a-z0-9-]+-\d{4}-\d{2}-\d{2}(, ?[a-z0-9-]+-\d{4}-\d{2}-\d{2})*$`),
+	"anthropic-version": expression(`^\d{4}-\d{2}-\d{2}$`),
+	"content-type":      expression(`^[a-z]+/[a-z0-9.+-]+(; ?charset=[a-z0-9-]+)?$`),
+	"openai-beta":       expression(`^[a-z_-]+=(v\d|\d{4}-\d{2}-\d{2})$`),
+	"user-agent":        expression(`^[A-Za-z-]+/\d+(\.\d+)*( \([A-Za-z0-9_.; -]*\))?$`),
 }
 
 func isHarmless(name, text string) bool {
 	shape := harmless[strings.ToLower(name)]
-	return shape != nil && shape.MatchString(text) && !mayBeKey(text)
+	return shape != nil && shape().MatchString(text) && !mayBeKey(text)
 }
 
 var (
-	reference = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*\}|\$[A-Za-z_][A-Za-z0-9_]*`)
-	scheme    = regexp.MustCompile(`^((?i:bearer|basic|token|apikey) )?$`)
+	reference = expression(`\$\{[A-Za-z_][A-Za-z0-9_]*\}|\$[A-Za-z_][A-Za-z0-9_]*`)
+	scheme    = expression(`^((?i:bearer|basic|token|apikey) )?$`)
 )
 
 // variable names one that would have to be passed, where the name is one.
@@ -411,8 +411,8 @@ func headers(b *bridge, at string, v any) (any, string) {
 	for _, m := range h.members {
 		at := b.below(at, m.name)
 		text, ok := m.value.(string)
-		refs := reference.FindAllString(text, -1)
-		rest := reference.ReplaceAllString(text, "")
+		refs := reference().FindAllString(text, -1)
+		rest := reference().ReplaceAllString(text, "")
 		switch {
 		case !ok:
 			b.drop(at, m.value, "it is no text")
@@ -423,7 +423,7 @@ func headers(b *bridge, at string, v any) (any, string) {
 		case len(refs) == 0 && isHarmless(m.name, text):
 			b.free = append(b.free, text)
 			out.set(m.name, text)
-		case len(refs) == 0 || !scheme.MatchString(rest) || len(refs) > 1:
+		case len(refs) == 0 || !scheme().MatchString(rest) || len(refs) > 1:
 			b.key(rest)
 			b.changed(at, "", "it may hold a key; write it as $"+b.in.Token)
 		default:

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 )
 
@@ -14,30 +15,35 @@ import (
 // and gateways have, others that can be spoken, versions, sizes and dates. A key is not:
 // what is left over of it, wherever it is cut up, is long.
 func mayBeKey(s string) bool {
-	return len(s) > longestName || len(s) >= 36 && uuid.MatchString(s) || leftOver(s) >= enoughForKey
+	return len(s) > longestName || len(s) >= 36 && uuid().MatchString(s) || leftOver(s) >= enoughForKey
 }
 
 // What is shorter than a key of 48 bits in hex stands in names too (weu2, x7f3k2).
 const enoughForKey, longestName = 12, 200
 
 var (
-	uuid = regexp.MustCompile(`(?i)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
-	day  = regexp.MustCompile(`\b20[0-9]{2}-[01][0-9]-[0-3][0-9]\b`)
-	date = regexp.MustCompile(`^20[0-9]{2}(0[1-9]|1[0-2])[0-3][0-9]$`)
+	uuid = expression(`(?i)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+	day  = expression(`\b20[0-9]{2}-[01][0-9]-[0-3][0-9]\b`)
+	date = expression(`^20[0-9]{2}(0[1-9]|1[0-2])[0-3][0-9]$`)
 	// 0324, 2507 and 2025, as models have them.
-	month = regexp.MustCompile(`^((0[1-9]|1[0-2])[0-3][0-9]|2[0-9](0[1-9]|1[0-2])|20[0-9]{2})$`)
+	month = expression(`^((0[1-9]|1[0-2])[0-3][0-9]|2[0-9](0[1-9]|1[0-2])|20[0-9]{2})$`)
 	// sizes, versions and number formats: 480b, a35b, 1m, 8x22b, v3p1, k2, q4, fp8, 4o.
-	measure = regexp.MustCompile(`^([0-9]{1,4}[bmkt]|a[0-9]{1,3}b|[0-9]{1,2}x[0-9]{1,3}b|v[0-9]{1,2}([a-z][0-9])?|[a-z][0-9]|[0-9]{1,2}[a-z]|fp[0-9]{1,2}|bf16|int[48]|[0-9]bit)$`)
+	measure = expression(`^([0-9]{1,4}[bmkt]|a[0-9]{1,3}b|[0-9]{1,2}x[0-9]{1,3}b|v[0-9]{1,2}([a-z][0-9])?|[a-z][0-9]|[0-9]{1,2}[a-z]|fp[0-9]{1,2}|bf16|int[48]|[0-9]bit)$`)
 	// gpt4o, qwen3, qwen3p8, eu1.
-	numbered = regexp.MustCompile(`^(?:([a-z]{3,}?)[0-9]{1,2}(?:p[0-9])?[a-z]?|([a-z]{2})[0-9]{1,2})$`)
-	humps    = regexp.MustCompile(`[A-Z]?[a-z]+|[A-Z]+`)
+	numbered = expression(`^(?:([a-z]{3,}?)[0-9]{1,2}(?:p[0-9])?[a-z]?|([a-z]{2})[0-9]{1,2})$`)
+	humps    = expression(`[A-Z]?[a-z]+|[A-Z]+`)
 )
+
+// expression is one that is compiled where it is used: most commands have no pi.
+func expression(text string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
+}
 
 // leftOver counts the letters and digits of a text that belong to no word, of what is
 // said twice once.
 func leftOver(s string) int {
 	if strings.Contains(s, "-") {
-		s = day.ReplaceAllString(s, "")
+		s = day().ReplaceAllString(s, "")
 	}
 	words := strings.FieldsFunc(s, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 	n := 0
@@ -60,9 +66,9 @@ func strange(word string) int {
 	digits := strings.IndexFunc(word, func(r rune) bool { return r < '0' || r > '9' }) < 0
 	letters := !strings.ContainsAny(word, "0123456789")
 	switch {
-	case digits && date.MatchString(word):
+	case digits && date().MatchString(word):
 		return 0
-	case digits && (len(word) <= 3 || month.MatchString(word)):
+	case digits && (len(word) <= 3 || month().MatchString(word)):
 		return len(word) / 2
 	case digits, letters && word == strings.ToUpper(word) && len(word) > longestShouted:
 	case letters && (word[1:] == lower[1:] || word == strings.ToUpper(word)):
@@ -70,17 +76,17 @@ func strange(word string) int {
 			return 0
 		}
 	case letters: // OpenAI, LiteLLM
-		parts := humps.FindAllString(word, -1)
+		parts := humps().FindAllString(word, -1)
 		if strings.Join(parts, "") == word && !slices.ContainsFunc(parts, func(p string) bool { p = strings.ToLower(p); return !known(p) && !spoken(p) }) {
 			return 0
 		}
 	default:
-		if m := numbered.FindStringSubmatch(lower); m != nil && known(m[1]+m[2]) {
+		if m := numbered().FindStringSubmatch(lower); m != nil && known(m[1]+m[2]) {
 			return len(m[2])
 		}
-		if measure.MatchString(lower) && len(word) < 4 {
+		if measure().MatchString(lower) && len(word) < 4 {
 			return 0
-		} else if measure.MatchString(lower) {
+		} else if measure().MatchString(lower) {
 			return len(word) / 2
 		}
 	}
@@ -114,12 +120,14 @@ func spoken(letters string) bool {
 // known tells whether a word, in lower case, stands in many names: those of pi-ai 1.6.0's
 // catalogue that can't be spoken or are short, and of gateways, places and settings.
 func known(word string) bool {
-	_, ok := slices.BinarySearch(words, word)
+	_, ok := slices.BinarySearch(words(), word)
 	return ok
 }
 
-// words are sorted.
-var words = strings.Fields(`
+// words are those of the vocabulary, which is sorted.
+var words = sync.OnceValue(func() []string { return strings.Fields(vocabulary) })
+
+const vocabulary = `
 	acme agi ai aion air ams and ant anthropic apac apex api app apps apr au auto awq aws az base be
 	beam beta bf big blue bot box ca callstack cf ch chat chatgpt clef cn co code com corp cpu data de
 	deep demo dev devstral dm dns dot dots drex dt east edge edit edu en er est eu exp fast fin fine
@@ -133,4 +141,4 @@ var words = strings.Fields(`
 	span spot sse step stg stt svc sys tag task team test tev text tgi the tier tiny tool top tpu true
 	tts uat ui uk unit us use user usw v via vip vl vllm vm vpn vps web west with work ws wss www xai xs
 	zai zone
-`)
+`

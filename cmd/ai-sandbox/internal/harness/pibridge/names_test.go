@@ -92,7 +92,7 @@ func TestNamesAreNoKeys(t *testing.T) {
 			t.Errorf("%q: %d letters are of no word", name, leftOver(name))
 		}
 	}
-	if !slices.IsSorted(words) || len(slices.Compact(slices.Clone(words))) != len(words) {
+	if !slices.IsSorted(words()) || len(slices.Compact(slices.Clone(words()))) != len(words()) {
 		t.Error("the words are not sorted, or stand twice")
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -32,10 +31,10 @@ func (b *bridge) put(out *object, name, at string, v any, s shape) {
 }
 
 // figure is a number that is too short for a key.
-var figure = regexp.MustCompile(`^-?[0-9]{1,10}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,2})?$`)
+var figure = expression(`^-?[0-9]{1,10}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,2})?$`)
 
 func number(_ *bridge, _ string, v any) (any, string) {
-	if n, ok := v.(json.Number); ok && figure.MatchString(n.String()) {
+	if n, ok := v.(json.Number); ok && figure().MatchString(n.String()) {
 		return v, ""
 	}
 	return nil, "it is no number of a usual length"
@@ -60,9 +59,9 @@ func word(of ...string) shape {
 
 // pattern is a text in which there is no room for a key.
 func pattern(shape string) shape {
-	re := regexp.MustCompile(shape)
+	re := expression(shape)
 	return func(_ *bridge, _ string, v any) (any, string) {
-		if text, ok := v.(string); ok && re.MatchString(text) {
+		if text, ok := v.(string); ok && re().MatchString(text) {
 			return v, ""
 		}
 		return nil, "it has another form than is known for it"
