@@ -52,7 +52,8 @@ func newSetBox(t *testing.T) (b *drive.Box, own string) {
 	return b, own
 }
 
-// The agents that are in no other test's image, each by its own name in a sandbox.
+// The agents that are in no other test's image, each by its own name in a sandbox. The
+// first run asks nothing, with a terminal and without.
 func TestOtherAgents(t *testing.T) {
 	t.Parallel()
 	b, _ := newSetBox(t)
@@ -66,6 +67,24 @@ func TestOtherAgents(t *testing.T) {
 	b.OK("build")
 	has(t, b.OK("--print-policy", names[0]), 0, "agents     "+strings.Join(list, ", ")+"\n")
 	agenttest.Flags(t, b, names...)
+	for _, a := range []agenttest.Agent{agenttest.Gemini, agenttest.OpenCode} {
+		box := func(t *testing.T) *drive.Box {
+			one := newBox(t)
+			one.Env = slices.Clone(b.Env)
+			return one
+		}
+		t.Run(a.Name, func(t *testing.T) {
+			t.Parallel()
+			agenttest.Task(t, box(t), a)
+			agenttest.Sessions(t, box(t), a)
+			agenttest.Terminal(t, box(t), a)
+			if a.Name == "gemini" { // and its first run by the other key
+				a.Key, a.Resume = "GOOGLE_API_KEY", nil
+				a.Flags = func(at string) []string { return []string{"--env", "GOOGLE_VERTEX_BASE_URL=http://" + at} }
+				agenttest.Sessions(t, box(t), a)
+			}
+		})
+	}
 	gemini, opencode := agenttest.Of(t, "gemini").Version, agenttest.Of(t, "opencode").Version
 	has(t, b.OK("--net", "none", "--", "sh", "-c", "command -v pi claude codex || echo no more; cat /etc/aisb/manifest.txt"), 0, "no more\n",
 		"npm @google/gemini-cli "+gemini+"\n", "npm opencode-ai "+opencode+"\n", "npm opencode-linux-x64-baseline "+opencode+"\n")

@@ -328,7 +328,7 @@ func TestBindHarnessHome(t *testing.T) {
 	}
 }
 
-// The real claude and codex, from npm, in the test host (which has a way out):
+// The real claude, codex and gemini from npm, in the test host (which has a way out):
 // each starts, asks the far server through the gate, and works without asking.
 func TestRealHarnesses(t *testing.T) {
 	if !w.testHost {
@@ -365,13 +365,16 @@ func TestRealHarnesses(t *testing.T) {
 		return b.Box
 	}
 	t.Run("flags", func(t *testing.T) { agenttest.Flags(t, user(t), names...) })
-	for _, a := range []agenttest.Agent{agenttest.Claude, agenttest.Codex} {
+	for _, a := range []agenttest.Agent{agenttest.Claude, agenttest.Codex, agenttest.Gemini} {
 		t.Run(a.Name, func(t *testing.T) {
 			b := user(t)
 			agenttest.Task(t, b, a)
 			unseen(t, b.Host("no.test"))
 		})
-		// The whole of it on podman (TestRealAgents).
+		if a.Login.File == "" {
+			continue
+		}
+		// The whole of it on podman (TestRealAgents, TestOtherAgents).
 		t.Run(a.Name+" goes on", func(t *testing.T) { agenttest.Sessions(t, user(t), a) })
 	}
 }

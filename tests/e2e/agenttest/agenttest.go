@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -53,11 +54,14 @@ type Agent struct {
 	// Overrides are by what it reasons as much as Low says at its next start, if that is
 	// left to the host.
 	Overrides []Override
+	// Configured: where its model is, its configuration says, which is not read for it.
+	Configured bool
 	// Prompts: it has a place for a user's own.
 	Prompts bool
 	// Deltas are in what it prints of an answer's parts, or "" where it prints
-	// whole ones.
+	// whole ones. Parts finds their text, where the whole is never printed.
 	Deltas string
+	Parts  *regexp.Regexp
 }
 
 // A Login is a file below the user's home, with LOGIN where the key is, and the call of a
@@ -81,7 +85,7 @@ const ID = "ID"
 
 const content = "made by the agent\n"
 
-// Claude is Claude Code, and Codex OpenAI's.
+// Claude is Claude Code, Codex OpenAI's, Gemini Google's and OpenCode is OpenCode.
 var (
 	Claude = Agent{
 		Name: "claude", Key: "ANTHROPIC_API_KEY",
@@ -137,6 +141,39 @@ var (
 			{Home: map[string]string{".codex/config.toml": "model_reasoning_effort = \"low\"\n"}, Low: "low"},
 		},
 	}
+	Gemini = Agent{
+		Name: "gemini", Key: "GEMINI_API_KEY",
+		Always: []string{"--model", "m"}, // without one it asks a small one which to ask
+		Turns: func(dir, no string) []model.Turn {
+			return []model.Turn{
+				{Tool: "write_file", Args: map[string]any{"file_path": dir + "/made.txt", "content": content}},
+				{Tool: "run_shell_command", Args: map[string]any{"command": "sha256sum made.txt | tee sum", "description": "hash"}},
+				{Tool: "run_shell_command", Args: map[string]any{"command": "curl -sS https://" + no + "/ 2>&1; true", "description": "fetch"}},
+			}
+		},
+		Flags: func(at string) []string { return []string{"--env", "GOOGLE_GEMINI_BASE_URL=http://" + at} },
+		Once:  []string{"-o", "stream-json", "-p"},
+		New:   []string{"--session-id", ID}, Resume: [][]string{{"--resume", ID}, {"--resume", "latest"}},
+		Deltas: `"delta":true`, Parts: regexp.MustCompile(`"content":"([^"]*)","delta":true`),
+	}
+	OpenCode = Agent{
+		Name: "opencode", Key: "OPENAI_API_KEY",
+		Turns: func(dir, no string) []model.Turn {
+			return []model.Turn{
+				{Tool: "write", Args: map[string]any{"filePath": dir + "/made.txt", "content": content}},
+				{Tool: "bash", Args: map[string]any{"command": "sha256sum made.txt | tee sum", "description": "hash"}},
+				// Outside of the project, which it asks about.
+				{Tool: "bash", Args: map[string]any{"command": "cat /etc/hostname; curl -sS https://" + no + "/ 2>&1; true", "description": "fetch", "workdir": "/tmp"}},
+			}
+		},
+		Flags: func(at string) []string {
+			return []string{"--env", "OPENCODE_CONFIG_CONTENT=" + `{"model":"own/m","provider":{"own":{"npm":"@ai-sdk/openai-compatible",` +
+				`"options":{"baseURL":"http://` + at + `/v1","apiKey":"{env:OPENAI_API_KEY}"},"models":{"m":{}}}}}`}
+		},
+		Once: []string{"run", "--format", "json"}, Options: 1,
+		Resume:     [][]string{{"--session", ID}, {"--continue"}},
+		Configured: true,
+	}
 )
 
 // serve starts a model at an address that is like one of the internet's.
@@ -180,21 +217,27 @@ func Task(t *testing.T, b *drive.Box, a Agent) {
 
 	// Without its host on the list that is said, and nothing is asked.
 	r := b.Run(slices.Concat([]string{"--allow", "example.test"}, flags[2:], []string{a.Name, "--version"})...)
-	if !strings.Contains(r.Err, a.Name+" has its model at "+at+", which the allowlist does not let through; add: --allow "+at+"\n") || len(m.Asked()) > 0 {
+	if !a.Configured && !strings.Contains(r.Err, a.Name+" has its model at "+at+", which the allowlist does not let through; add: --allow "+at+"\n") || len(m.Asked()) > 0 {
 		t.Errorf("%s", r)
 	}
 
 	report := filepath.Join(t.TempDir(), "report")
 	r = b.Run(slices.Concat([]string{"--report", report}, flags, []string{a.Name}, a.Always, a.Once, []string{"do it"})...)
 	asked := m.Asked()
-	if r.Code != 0 || strings.Contains(r.Err, "does not let through") {
+	if r.Code != 0 || strings.Contains(r.Err, "does not let through") != a.Configured {
 		t.Errorf("%s", r)
 	}
 	if len(asked) != len(m.Turns) {
 		t.Fatalf("the model was asked %d times: %s", len(asked), r)
 	}
 	events, refused := m.Streamed()
-	if events < 15 || refused > 0 || !strings.Contains(r.Out, done(b)) || a.Deltas != "" && strings.Count(r.Out, a.Deltas) < 3 {
+	words := r.Out
+	if a.Parts != nil {
+		for _, p := range a.Parts.FindAllStringSubmatch(r.Out, -1) {
+			words += p[1]
+		}
+	}
+	if events < 3*len(m.Turns) || refused > 0 || !strings.Contains(words, done(b)) || a.Deltas != "" && strings.Count(r.Out, a.Deltas) < 3 {
 		t.Errorf("%d events were streamed, %d requests without the key: %s", events, refused, r)
 	}
 	sum := sha256.Sum256([]byte(content))
@@ -208,7 +251,7 @@ func Task(t *testing.T, b *drive.Box, a Agent) {
 			t.Errorf("request %d has no %q: %s", i, want, drive.Tail(asked[i]))
 		}
 	}
-	if got := a.effort(asked[0]); got != "xhigh" {
+	if got := a.effort(asked[0]); a.Effort != "" && got != "xhigh" {
 		t.Errorf("%q was asked for: %s", got, drive.Tail(asked[0]))
 	}
 	// It may ask its maker's hosts too.
@@ -302,7 +345,7 @@ func Sessions(t *testing.T, b *drive.Box, a Agent) {
 			args[j] = strings.ReplaceAll(args[j], ID, id)
 		}
 		r := b.OK(slices.Concat(flags, []string{a.Name}, a.Always, slices.Insert(slices.Clone(a.Once), a.Options, args...), []string{"words"})...)
-		if found := regexp.MustCompile(`"thread_id":"([^"]+)"`).FindStringSubmatch(r.Out); found != nil { // codex says it
+		if found := regexp.MustCompile(`"(?:thread_id|sessionID)":"([^"]+)"`).FindStringSubmatch(r.Out); found != nil { // codex and opencode say it
 			id = found[1]
 		}
 		asked := m.Asked()
@@ -312,9 +355,23 @@ func Sessions(t *testing.T, b *drive.Box, a Agent) {
 	}
 }
 
+// questions are parts of what agents ask in a first run, without spaces, as a screen has
+// them: of trust in the directory, of the risk, of a login and a theme. Some would take the
+// enter for a yes.
+var questions = regexp.MustCompile(`trustthisfolder|trustthefiles|trustandcontinue|trustfolder|yes,iaccept|howwouldyouliketoauthenticate|signinwith|choosethetext|customapikey|connectaprovider`)
+
+// escapes are those of a terminal (ECMA-48, 5.4).
+var escapes = regexp.MustCompile(`\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[ -/]*[0-~])|[\s\x00-\x1f]`)
+
 // Terminal is a first run that a user types in: nothing is asked before.
 func Terminal(t *testing.T, b *drive.Box, a Agent) {
-	m, flags, _ := a.modelFor(t, b, model.Turn{Text: "Said-to-" + b.Token}) // a word, as spaces are not printed
+	// Codex asks for trust in one.
+	if out, err := exec.Command("git", "init", "-q", b.Dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	// It is asked as often as enter came through, and a screen has the last answer. The first
+	// part of it is drawn at once.
+	m, flags, _ := a.modelFor(t, b, slices.Repeat([]model.Turn{{Text: "Said-to-" + b.Token}}, 100)...)
 	a.typed(t, b, m, flags)
 }
 
@@ -344,7 +401,7 @@ func (a Agent) typed(t *testing.T, b *drive.Box, m *model.Model, flags []string)
 	// It listens some time after its first line, and what is typed too early is lost.
 	// Enter by itself: in a burst it is a part of the text.
 	answered, tick := 0, 0
-	drive.Eventually(t, time.Minute, a.Name+" to ask its model", func() bool {
+	drive.Eventually(t, 5*time.Minute, a.Name+" to ask its model", func() bool {
 		switch tick++; tick % 20 {
 		case 1:
 			term.Send("hello")
@@ -358,7 +415,15 @@ func (a Agent) typed(t *testing.T, b *drive.Box, m *model.Model, flags []string)
 		time.Sleep(100 * time.Millisecond)
 		return len(m.Asked()) > 0
 	})
-	term.Expect("Said-to-" + b.Token)
+	var screen string
+	drive.Eventually(t, 5*time.Minute, a.Name+" to show the answer", func() bool {
+		time.Sleep(100 * time.Millisecond)
+		screen = strings.ToLower(escapes.ReplaceAllString(term.Out.String(), ""))
+		return strings.Contains(screen, "said-to")
+	})
+	if asked := questions.FindString(screen); asked != "" {
+		t.Errorf("%s asks %q: %s", a.Name, asked, drive.Tail(screen))
+	}
 	if err := term.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +461,22 @@ func Of(t *testing.T, name string) Row {
 	return all[i]
 }
 
-// Flags looks the flags and versions of the table up in the real programs.
+// said are all flags that an adapter has, those among them by which a user has chosen.
+func said(t *testing.T, name string) []string {
+	t.Helper()
+	text, err := os.ReadFile("/src/cmd/ai-sandbox/internal/harness/testdata/" + name + ".txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	list, ok := strings.CutPrefix(line, "flags: ")
+	if !ok || len(strings.Fields(list)) < 2 {
+		t.Fatalf("%s has no flags: %s", name, line)
+	}
+	return strings.Fields(list)
+}
+
+// Flags looks the flags and versions of the adapters up in the real programs.
 func Flags(t *testing.T, b *drive.Box, names ...string) {
 	for _, row := range Table(t) {
 		name := row.Name
@@ -416,7 +496,10 @@ func Flags(t *testing.T, b *drive.Box, names ...string) {
 			t.Errorf("%s has the version %s: %s", name, version, row.Text)
 		}
 		flags := regexp.MustCompile("--[a-z-]+|`resume").FindAllString(row.Text, -1)
-		for _, flag := range flags {
+		for _, flag := range slices.Concat(flags, said(t, name)) {
+			if strings.HasPrefix(flag, "--no-") || name == "codex" && flag == "--yolo" {
+				continue // another name, which its help does not have
+			}
 			if !regexp.MustCompile(`(?m)(^|[ ,])` + strings.Trim(flag, "`") + `\b`).MatchString(help) {
 				t.Errorf("%s has no %s: %s", name, flag, help)
 			}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -19,8 +20,8 @@ type Turn struct {
 	Text string
 }
 
-// A Model answers POST /v1/chat/completions and /v1/responses (OpenAI) and
-// /v1/messages (Anthropic) with Turns in their order. One that is asked without tools is asked
+// A Model answers POST /v1/chat/completions and /v1/responses (OpenAI),
+// /v1/messages (Anthropic) and …:streamGenerateContent (Gemini) with Turns in their order. One that is asked without tools is asked
 // for something else, a title say, and answers with a word.
 type Model struct {
 	Turns []Turn
@@ -59,7 +60,7 @@ func (m *Model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the client is gone
 	}
-	if r.Header.Get("Authorization") != "Bearer "+m.Key && r.Header.Get("X-Api-Key") != m.Key {
+	if r.Header.Get("Authorization") != "Bearer "+m.Key && r.Header.Get("X-Api-Key") != m.Key && r.Header.Get("X-Goog-Api-Key") != m.Key {
 		m.mu.Lock()
 		m.refused++
 		m.mu.Unlock()
@@ -90,6 +91,8 @@ func (m *Model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.messages(w, turn)
 	case strings.HasSuffix(r.URL.Path, "/responses") && q.Stream:
 		m.responses(w, turn)
+	case strings.HasSuffix(r.URL.Path, ":streamGenerateContent"):
+		m.generate(w, turn)
 	default:
 		http.Error(w, `{"error":{"type":"not_found_error","message":"nothing is here"}}`, http.StatusNotFound)
 	}
@@ -205,4 +208,22 @@ func (m *Model) responses(w http.ResponseWriter, t Turn) {
 	event("response.completed", object{"response": object{"id": fmt.Sprintf("r%d", n), "usage": object{
 		"input_tokens": 1, "input_tokens_details": nil, "output_tokens": 1, "output_tokens_details": nil, "total_tokens": 2,
 	}}})
+}
+
+// generate is the form of Gemini's content, streamed.
+func (m *Model) generate(w http.ResponseWriter, t Turn) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	chunk := func(part object, more object) {
+		one := object{"content": object{"role": "model", "parts": []object{part}}, "index": 0}
+		maps.Copy(one, more)
+		m.event(w, "", object{"candidates": []object{one}, "usageMetadata": object{"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}})
+	}
+	if t.Tool != "" {
+		chunk(object{"functionCall": object{"name": t.Tool, "args": t.Args}}, nil)
+	} else {
+		for _, p := range pieces(t.Text) {
+			chunk(object{"text": p}, nil)
+		}
+	}
+	chunk(object{"text": ""}, object{"finishReason": "STOP"})
 }
