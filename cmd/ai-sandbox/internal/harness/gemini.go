@@ -24,7 +24,7 @@ var _ = add(Harness{
 // logged in where a variable says so already.
 func geminiSeeds(workdir string, value func(string) string) []Seed {
 	out := []Seed{{Path: ".gemini/trustedFolders.json", Mode: 0o600, Content: asJSON(map[string]any{workdir: "TRUST_FOLDER"})}}
-	by := ""
+	var by string
 	switch {
 	case value("GEMINI_API_KEY") != "":
 		by = "gemini-api-key"
