@@ -565,6 +565,16 @@ func TestArchiveKilled(t *testing.T) {
 		if _, err := os.Lstat(killed.loadFile()); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("the record stays: %v", err)
 		}
+		// One that makes no sense keeps nothing else from being cleaned.
+		if err := os.WriteFile(killed.loadFile(), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if names, err := killed.Leftovers(t.Context(), s); err != nil || !slices.Equal(names, []string{LoadName}) {
+			t.Errorf("a damaged record: %q, %v", names, err)
+		}
+		if err := killed.RemoveLeftover(t.Context(), s, LoadName); err == nil || !strings.Contains(err.Error(), "is damaged") {
+			t.Errorf("a damaged record: %v", err)
+		}
 	}
 }
 

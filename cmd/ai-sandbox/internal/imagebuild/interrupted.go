@@ -60,9 +60,8 @@ func (r Request) Leftovers(ctx context.Context, b Builder) ([]string, error) {
 		return nil, fmt.Errorf("look for leftovers of builds: %w", err)
 	}
 	names := map[string]bool{}
-	if gone, _, err := r.leftOfLoad(nil); err != nil {
-		return nil, err
-	} else if len(gone) > 0 {
+	// What is wrong with the record, its removal says, and the others' goes on.
+	if gone, _, err := r.leftOfLoad(nil); err != nil || len(gone) > 0 {
 		names[LoadName] = true
 	}
 	for _, e := range entries {
