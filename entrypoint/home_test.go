@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"ai-sandbox/entrypoint/spec"
@@ -258,6 +259,30 @@ func TestLinksForged(t *testing.T) {
 		}
 		if _, err := os.Lstat(filepath.Join(home, "ours")); (err == nil) != (record == string(text)) {
 			t.Errorf("%q: a link of ours: %v", record, err)
+		}
+	}
+}
+
+// Starts on one home at once are not in each other's way.
+func TestStartsAtOnce(t *testing.T) {
+	home := t.TempDir()
+	for round := range 20 {
+		sp := &spec.Spec{
+			Links:   []spec.Link{{Path: filepath.Join(home, "a/b"), To: "/run/aisb-mounts/1"}, {Path: filepath.Join(home, "c"), To: fmt.Sprint("/run/aisb-mounts/", round)}},
+			Managed: []spec.Managed{{Home: home, Path: "a/m", Content: fmt.Append(nil, round), Mode: 0o600}},
+		}
+		var all sync.WaitGroup
+		for range 6 {
+			all.Go(func() {
+				if notes := seedHome(home, sp); notes != nil {
+					t.Errorf("%+v", notes)
+				}
+			})
+		}
+		all.Wait()
+		want := fmt.Sprintf(": d---------\n/.aisb-links: [\"a/b\",\"c\"]\n/a: d---------\n/a/.aisb-m.wrote: %d\n/a/b: /run/aisb-mounts/1\n/a/m: %d\n/c: /run/aisb-mounts/%d\n", round, round, round)
+		if got := listing(t, home); got != want {
+			t.Errorf("%s, want\n%s", got, want)
 		}
 	}
 }

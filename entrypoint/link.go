@@ -80,11 +80,16 @@ func unlink(home string, mounts []string, rel string) {
 	}
 	defer unix.Close(dir)
 	name := path.Base(rel)
-	to := make([]byte, unix.PathMax)
-	if n, err := unix.Readlinkat(dir, name, to); err == nil && !strings.HasPrefix(string(to[:n]), spec.LinkTarget) {
+	if to, err := readlinkAt(dir, name); err == nil && !strings.HasPrefix(to, spec.LinkTarget) {
 		return
 	}
 	_ = linkAt(dir, name, "") // what can't go leads nowhere
+}
+
+func readlinkAt(dir int, name string) (to string, err error) {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(dir, name, buf)
+	return string(buf[:max(n, 0)]), err
 }
 
 // mountAt is the mount in the home, below it, that a path is or lies in.
@@ -125,18 +130,29 @@ func wanted(l spec.Link, n *spec.HomeNote) *spec.HomeNote {
 	return n
 }
 
+// linkAt makes the link name in dir, or with no to takes it away. Another start on the
+// same home may be at the same: what was not as it was seen is looked at again.
 func linkAt(dir int, name, to string) error {
-	var st unix.Stat_t
-	look := func(name string) error { return unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) }
-	err := look(name)
-	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
+	var err error
+	for range 10 {
+		if err = linkOnce(dir, name, to); !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EEXIST) {
+			return err
+		}
+	}
+	return err
+}
+
+func linkOnce(dir int, name, to string) error {
+	is, err := readlinkAt(dir, name)
+	there := errors.Is(err, unix.EINVAL) // and is no link
+	switch {
+	case err == nil && is == to:
+		return nil
+	case err == nil:
 		if err := unix.Unlinkat(dir, name, 0); err != nil {
 			return err
 		}
-		err = unix.ENOENT
-	}
-	there := err == nil
-	if err != nil && !errors.Is(err, unix.ENOENT) {
+	case !there && !errors.Is(err, unix.ENOENT):
 		return err
 	}
 	own := name + spec.OwnSuffix
@@ -156,7 +172,8 @@ func linkAt(dir int, name, to string) error {
 	err = unix.Renameat(dir, name, dir, own)
 	for n := 1; errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ENOTDIR); n++ {
 		aside := fmt.Sprint(own, ".", n)
-		if !errors.Is(look(aside), unix.ENOENT) {
+		var st unix.Stat_t
+		if !errors.Is(unix.Fstatat(dir, aside, &st, unix.AT_SYMLINK_NOFOLLOW), unix.ENOENT) {
 			if n == maxAside {
 				return fmt.Errorf("there are %d earlier ones beside it, up to %s", maxAside, aside)
 			}

@@ -65,11 +65,13 @@ func obstacle(dir int, rel, name string, err error) spec.HomeNote {
 func bringIn(dir int, name string, m spec.Managed) (state, at string, err error) {
 	wrote := spec.WrotePrefix + name + spec.WroteSuffix
 	var in managed.Input
-	if in.Mine, err = readAt(dir, name); err != nil {
-		return "", name, err
-	}
+	// In the other order than they are written: another start on the same home may write
+	// them meanwhile, and a file that is older than its base would be taken for changed.
 	if in.Base, err = readAt(dir, wrote); err != nil {
 		in.Base = nil // as good as none: it is ours alone, and is made anew
+	}
+	if in.Mine, err = readAt(dir, name); err != nil {
+		return "", name, err
 	}
 	if in.Host = m.Content; !m.None && in.Host == nil {
 		in.Host = []byte{}
