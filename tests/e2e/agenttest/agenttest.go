@@ -201,7 +201,7 @@ func (a Agent) modelFor(t *testing.T, b *drive.Box, turns ...model.Turn) (m *mod
 func (a Agent) keyedModel(t *testing.T, b *drive.Box, key string, turns ...model.Turn) (m *model.Model, flags []string, at string) {
 	t.Helper()
 	m = &model.Model{Key: key, Turns: turns}
-	at = b.Host("ok.test") + ":" + serve(t, m)
+	at = "model.ok.test:" + serve(t, m) // one with the test's token would be taken for a key
 	b.Env = append(b.Env, a.Key+"="+m.Key)
 	return m, append([]string{"--allow", at, "--env", a.Key}, a.Flags(at)...), at
 }
