@@ -350,7 +350,7 @@ func baseURL(b *bridge, at string, v any) (any, string) {
 		b.refuse(at, "it is no address that begins with http:// or https://")
 	case strings.ContainsAny(u.Path, ";=$!") || mayBeKey(u.Path):
 		b.refuse(at, "its path may hold a key")
-	case mayBeKey(u.Hostname()):
+	case hostMayBeKey(u.Hostname()):
 		b.refuse(at, "its host may hold a key")
 	}
 	if b.refused != nil {

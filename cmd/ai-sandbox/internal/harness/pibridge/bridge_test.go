@@ -57,6 +57,7 @@ func TestModels(t *testing.T) {
 			`"name":"My Gateway (EU)","models":[{"id":"us.anthropic.claude-sonnet-4-5-20250929-v1:0"},{"id":"accounts/fireworks/models/llama-v3p1-405b-instruct"},{"id":"Qwen3-Coder-480B-A35B-Instruct-FP8"},{"id":"gpt-4o-mini-2024-07-18"},{"id":"nvidia/Llama-3_1-Nemotron-Ultra-253B-v1"}]`},
 		{"the variable's name", `"apiKey":"AI_API_TOKEN"`, `"apiKey":"$AI_API_TOKEN"`},
 		{"a local server", `"name":"ollama","apiKey":"ollama","baseUrl":"http://127.0.0.1:11434/v1"`, `"name":"ollama","apiKey":"$AI_API_TOKEN","baseUrl":"http://127.0.0.1:11434/v1"`},
+		{"a host of a cloud's customer", `"baseUrl":"https://k3x9q2m7w1z8p4-8000.proxy.example.net/v1","models":[{"id":"m","baseUrl":"https://t4028392834x.ok.test:8443"}]`, `"baseUrl":"https://k3x9q2m7w1z8p4-8000.proxy.example.net/v1","models":[{"id":"m","baseUrl":"https://t4028392834x.ok.test:8443"}]`},
 		{"addresses with long names", `"baseUrl":"https://ai-gateway-production-europe-west4.example.com:8443/openai/deployments/gpt-4o-2024-08-06"`, `"baseUrl":"https://ai-gateway-production-europe-west4.example.com:8443/openai/deployments/gpt-4o-2024-08-06"`},
 		{"a short key inside another word", `"apiKey":"abcd","name":"abcdef"`, `"apiKey":"$AI_API_TOKEN","name":"abcdef"`},
 		{"a field that pi has not", `"note":"x","secret":"y"`, ``},
@@ -253,7 +254,10 @@ func places(v any, at, key string, forms bool, visit func(at string)) {
 			values = append(values, []any{key}, map[string]any{"x": key}, "!echo "+key)
 		}
 		if text, ok := old.(string); ok && strings.HasPrefix(text, "http") {
-			values = []any{strings.Replace(text, "//", "//u:"+url.QueryEscape(key)+"@", 1), text + "?key=" + url.QueryEscape(key), text + "#" + key, text + "/" + key, strings.Replace(text, "//", "//"+url.QueryEscape(key)+".", 1)}
+			values = []any{strings.Replace(text, "//", "//u:"+url.QueryEscape(key)+"@", 1), text + "?key=" + url.QueryEscape(key), text + "#" + key, text + "/" + key}
+			if leftOver(key) >= enoughForHostKey {
+				values = append(values, strings.Replace(text, "//", "//"+url.QueryEscape(key)+".", 1))
+			}
 		} else if n := strings.Trim(key, "0123456789"); n == "" {
 			values = append(values, json.Number(key))
 		}

@@ -34,6 +34,14 @@ var (
 	humps    = expression(`[A-Z]?[a-z]+|[A-Z]+`)
 )
 
+// hostMayBeKey is the same of a host. Nothing takes a key from there, and clouds give their
+// customers' hosts a random label of up to 16 letters and digits.
+func hostMayBeKey(host string) bool {
+	return len(host) > longestName || uuid().MatchString(host) || leftOver(host) >= enoughForHostKey
+}
+
+const enoughForHostKey = 20
+
 // expression is one that is compiled where it is used: most commands have no pi.
 func expression(text string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
