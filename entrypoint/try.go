@@ -32,7 +32,7 @@ func runTry(host, answer string) int {
 			code = 1
 			continue
 		}
-		fmt.Println(t.name, "ok")
+		fmt.Fprintln(os.Stdout, t.name, "ok")
 	}
 	return code
 }

@@ -295,7 +295,7 @@ func (t *trialOf) complaint(try string) string {
 // bind judges the round trip of a file.
 func (t *trialOf) bind(word string) host.Verdict {
 	v := host.Verdict{Name: checkBind, Detail: "a file of yours is the command's inside, and what it makes is yours"}
-	why := ""
+	var why string
 	if !t.said("owner ok") {
 		why = t.complaint("owner")
 	} else {
