@@ -34,7 +34,7 @@ func brought(say func(string, ...any), rep session.Report, p policy.Policy) {
 // to this machine's files there.
 func mend(n spec.HomeNote, p policy.Policy) string {
 	at := policy.Quote(policy.HomeDir + "/" + n.Path)
-	inside := ""
+	var inside string
 	switch n.Mend {
 	case spec.MendRemove:
 		inside = "rm -rf " + at
