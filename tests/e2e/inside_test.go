@@ -276,7 +276,7 @@ func TestMountsArePolicy(t *testing.T) {
 func TestPi(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	lock, err := os.ReadFile("/src/image/pi/package.json")
+	lock, err := os.ReadFile("/src/cmd/ai-sandbox/internal/harness/locks/pi.json")
 	if err != nil {
 		t.Fatal(err)
 	}
