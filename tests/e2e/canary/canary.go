@@ -25,12 +25,13 @@ type Set struct {
 	mu      sync.Mutex        // a Watch looks while more are added
 	needles map[string]string // by what to look for
 	keys    int               // that Key made
+	began   time.Time
 }
 
 var fours = regexp.MustCompile(`....`)
 
 // New makes one canary for each channel.
-func New() *Set { return &Set{needles: map[string]string{}} }
+func New() *Set { return &Set{needles: map[string]string{}, began: time.Now()} }
 
 // Add makes a canary that tells, where it is found, what it came through.
 func (s *Set) Add(channel string) string {
@@ -85,7 +86,8 @@ func (s *Set) In(text string) []string {
 
 // Sweep names the files in dirs, or those of dirs that are files, that hold a
 // canary. It plants a control in each directory first, and fails when that is not
-// found. as comes before grep's command line, to see what a plain user can't.
+// found. What has not changed since the canaries were made, which its ctime tells, has none,
+// and is not read. as comes before the command line, to see what a plain user can't.
 func (s *Set) Sweep(as []string, dirs ...string) (hits []string, err error) {
 	list, err := os.CreateTemp("", "canaries") // not below dirs
 	if err != nil {
@@ -118,10 +120,10 @@ func (s *Set) Sweep(as []string, dirs ...string) (hits []string, err error) {
 		want[planted] = true
 	}
 	// 1: nothing was found; 2: also that a file went away meanwhile.
-	cmd := exec.Command("grep", append([]string{"-rlaF", "-D", "skip", "-f", list.Name()}, dirs...)...)
-	if len(as) > 0 {
-		cmd = exec.Command(as[0], append(append(slices.Clone(as[1:]), "grep", "-rlaF", "-D", "skip", "-f", list.Name()), dirs...)...)
-	}
+	argv := slices.Concat(as, []string{"find"}, dirs, []string{
+		"-newerct", fmt.Sprintf("@%d", s.began.Unix()-1), "-type", "f", "-exec", "grep", "-laF", "-D", "skip", "-f", list.Name(), "{}", "+",
+	})
+	cmd := exec.Command(argv[0], argv[1:]...)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Run(); cmd.ProcessState == nil {
