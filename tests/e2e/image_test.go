@@ -233,14 +233,14 @@ func minus(a, b []string) []string {
 }
 
 // A rebuild ignores the cached layers and keeps the pin: the tag is the same.
-// It runs beside the other tests on purpose: the image that they use stays.
+// The image that it replaces goes, so it is one that no other test uses.
 func TestRebuild(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
-	state := filepath.Join(w.home, "e2e", "state-"+b.Token)
-	b.Env = []string{"XDG_STATE_HOME=" + state}
-	t.Cleanup(func() { removeAll(t, state) })
-	tag := tagOf(t, b)
+	b := newPinBox(t)
+	state := b.state
+	b.OK("build")
+	tag := tagOf(t, b.Box)
+	removeAll(t, state)
 	// build returns how often each image's log says that a layer was there, and
 	// the layers of the sandbox's image.
 	build := func(args ...string) (cached map[string]int, layers []string) {
