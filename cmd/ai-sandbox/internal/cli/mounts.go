@@ -62,6 +62,8 @@ func (a *app) mounts(in *policy.Input, s setup) error {
 		errs = append(errs, err)
 	}
 
+	// What is refused whatever is in it is not looked through: it may be the whole machine.
+	in.Mounts, sources, errs = fitting(f, in.Mounts, sources, errs)
 	// One look at all the trees.
 	trees := []string{}
 	add := func(path string) int { trees = append(trees, path); return len(trees) - 1 }
@@ -94,19 +96,15 @@ func (a *app) mounts(in *policy.Input, s setup) error {
 			errs = append(errs, fmt.Errorf("the project %s would show %s (%s); move that elsewhere", quote(f.Project.Path), special.What, quote(special.Path)))
 		}
 	}
-	var fit []policy.BindRequest // policy has nothing to add to what is refused here
-	for i, m := range in.Mounts {
-		m.Sockets = sockets[first+i]
-		if p := host.MountProblem(f, "mount", sources[i], m.Writable, m.Sockets); p != "" {
-			errs = append(errs, fmt.Errorf("%s (from %s)", p, m.Origin))
-			continue
-		}
+	for i := range in.Mounts {
+		in.Mounts[i].Sockets = sockets[first+i]
+	}
+	in.Mounts, _, errs = fitting(f, in.Mounts, sources, errs)
+	for _, m := range in.Mounts {
 		if f.Secret(m.Source) {
 			in.Loud = append(in.Loud, fmt.Sprintf("CREDENTIALS: %s is in a place where programs keep keys and tokens, and the command can read it", policy.Quote(m.Source)))
 		}
-		fit = append(fit, m)
 	}
-	in.Mounts = fit
 	if in.Agents.Bind != nil {
 		in.Agents.Bind.Sockets = sockets[len(sockets)-1]
 		if p := host.MountProblem(f, "agents_dir", agents, false, in.Agents.Bind.Sockets); p != "" {
@@ -114,6 +112,21 @@ func (a *app) mounts(in *policy.Input, s setup) error {
 		}
 	}
 	return errors.Join(slices.Concat(errs, sameAsAgents(*in), sameAsProject(*in))...)
+}
+
+// fitting are the mounts that nothing speaks against, with their sources; policy has
+// nothing to add to what is refused here.
+func fitting(f host.Facts, mounts []policy.BindRequest, sources []host.Source, errs []error) ([]policy.BindRequest, []host.Source, []error) {
+	var fit []policy.BindRequest
+	var of []host.Source
+	for i, m := range mounts {
+		if p := host.MountProblem(f, "mount", sources[i], m.Writable, m.Sockets); p != "" {
+			errs = append(errs, fmt.Errorf("%s (from %s)", p, m.Origin))
+			continue
+		}
+		fit, of = append(fit, m), append(of, sources[i])
+	}
+	return fit, of, errs
 }
 
 // mountEntry reads one entry of --mount. written are the directories in which a
