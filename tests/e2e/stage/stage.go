@@ -89,8 +89,14 @@ func Set(bin string) (*Stage, error) {
 	return s, nil
 }
 
-// Build makes the images, once for all.
+// Build makes the images, once for all, and takes away the volumes of earlier runs: each
+// holds one of podman's 2048 locks (num_locks in containers.conf(5)).
 func (s *Stage) Build() error {
+	prune := exec.Command("podman", "volume", "prune", "--force")
+	prune.Env = s.Env
+	if out, err := prune.CombinedOutput(); err != nil {
+		return fmt.Errorf("remove the volumes of earlier runs: %w: %s", err, out)
+	}
 	build := exec.Command(filepath.Join(s.Bin, "ai-sandbox"), "build")
 	build.Env, build.Dir = s.Env, s.Own
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
