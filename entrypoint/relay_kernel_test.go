@@ -101,19 +101,31 @@ print(int(n) == len(data), digest.decode() == hashlib.sha256(data).hexdigest(), 
 // The gate's end comes first; the client's bytes go on being taken.
 func TestRelayOtherHalf(t *testing.T) {
 	got := make(chan string, 2)
+	heard := make(chan struct{})
+	// The command stays until the gate has the rest: what is under way when a
+	// session's command ends goes with its sandbox.
 	b := newJail(t, devID, "python3", "-c", `
 import socket
-c = socket.create_connection(("127.0.0.1", 3128))
-c.sendall(b"hello ")
+def connect(first):
+    c = socket.create_connection(("127.0.0.1", 3128))
+    c.sendall(first)
+    return c
+c = connect(b"hello ")
 print(c.recv(100), c.recv(100))
 c.sendall(b"and more")
 c.close()
+connect(b"heard?").recv(100)
 `)
 	withRelay(b, func(c *net.UnixConn) {
 		buf := make([]byte, 6)
 		if _, err := io.ReadFull(c, buf); err != nil {
+			return // the entrypoint's own try sends nothing
+		}
+		if string(buf) == "heard?" {
+			<-heard
 			return
 		}
+		defer close(heard)
 		_, _ = c.Write([]byte("over"))
 		_ = c.CloseWrite()
 		rest, err := io.ReadAll(c)
