@@ -156,18 +156,30 @@ func ReadReport(t *testing.T, path string) Report {
 	return r
 }
 
-// Output runs a program of the machine that the tests run on.
+// Output is what a command writes that ends with 0. podman is asked again where another
+// test was removing an image that it looked into: ai-sandbox does so, too.
 func Output(t *testing.T, name string, args ...string) string {
 	t.Helper()
+	for try := 1; ; try++ {
+		out, errOut, err := output(name, args...)
+		if err == nil {
+			return out
+		}
+		gone := name == "podman" && (strings.Contains(errOut, "layer not known") || strings.Contains(errOut, "layer for blob "))
+		if !gone || try == 6 {
+			t.Fatalf("%s %q: %v\n%s%s", name, args, err, out, errOut)
+		}
+	}
+}
+
+func output(name string, args ...string) (stdout, stderr string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // of a store, rm takes its time on a busy machine
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
-	var out, errOut bytes.Buffer
+	var out, errOut strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errOut
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%s %q: %v\n%s%s", name, args, err, out.String(), errOut.String())
-	}
-	return out.String()
+	err = cmd.Run()
+	return out.String(), errOut.String(), err
 }
 
 // Eventually waits until f is true.

@@ -27,8 +27,9 @@ type Archiver interface {
 	// ExportImage writes an image as an OCI layout in a tar.
 	ExportImage(ctx context.Context, id string, w io.Writer) error
 	// LoadImage puts the image of such a tar into the store, under the name in it if
-	// there is one. It is over when nothing of it goes on, also where it fails.
-	LoadImage(ctx context.Context, r io.Reader) error
+	// there is one. It may have it written more than once, and is over when nothing of
+	// it goes on in the store, also where it fails.
+	LoadImage(ctx context.Context, write func(io.Writer) error) error
 }
 
 const (
@@ -559,10 +560,7 @@ func (r Request) put(ctx context.Context, b Archiver, o Options, l looked, img a
 			return b.RemoveImage(late, img.ID())
 		})
 	}
-	out, in := io.Pipe()
-	go func() { in.CloseWithError(l.file.WriteImage(ctx, in, img, name)) }()
-	err = b.LoadImage(ctx, out)
-	out.CloseWithError(errors.New("podman has stopped reading"))
+	err = b.LoadImage(ctx, func(w io.Writer) error { return l.file.WriteImage(ctx, w, img, name) })
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

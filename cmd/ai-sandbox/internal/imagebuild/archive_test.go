@@ -74,11 +74,15 @@ func (s *store) ExportImage(_ context.Context, id string, w io.Writer) error {
 	return err
 }
 
-func (s *store) LoadImage(ctx context.Context, r io.Reader) error {
-	data, err := io.ReadAll(r)
-	if err != nil {
+func (s *store) LoadImage(ctx context.Context, write func(io.Writer) error) error {
+	if err := write(io.Discard); err != nil { // it may be written again
 		return err
 	}
+	var buf bytes.Buffer
+	if err := write(&buf); err != nil {
+		return err
+	}
+	data := buf.Bytes()
 	if s.onLoad != nil {
 		if err := s.onLoad(); err != nil {
 			return err

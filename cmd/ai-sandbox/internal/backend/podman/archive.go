@@ -4,6 +4,7 @@ package podman
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -33,13 +34,25 @@ func (c *Client) ExportImage(ctx context.Context, id string, w io.Writer) error 
 // skopeo calls oci-archive, whatever base is in it.
 const fixArchive = "have policy.json accept files of images (the transport oci-archive in containers-policy.json(5)), or build here"
 
-// LoadImage puts the image of an OCI layout in a tar into podman's store, and is over
-// when podman is through with it: a caller whose context has ended stops it by an error
-// of r, and knows afterwards what is in the store.
-func (c *Client) LoadImage(ctx context.Context, r io.Reader) error {
+// LoadImage puts the image of an OCI layout in a tar, as write makes it, into podman's
+// store, and is over when podman is through with it: a caller whose context has ended
+// stops it by an error of write, and knows afterwards what is in the store.
+func (c *Client) LoadImage(ctx context.Context, write func(io.Writer) error) error {
 	conn, done := c.with(context.WithoutCancel(ctx))
 	defer done()
-	if _, err := images.Load(conn, r); err != nil {
+	err := whileGone(ctx, func() error {
+		out, in := io.Pipe()
+		written := make(chan struct{})
+		go func() {
+			defer close(written)
+			in.CloseWithError(write(in))
+		}()
+		_, err := images.Load(conn, out)
+		out.CloseWithError(errors.New("podman has stopped reading"))
+		<-written
+		return err
+	})
+	if err != nil {
 		return refusal("what is loaded from a file", fixArchive, translate(err))
 	}
 	return nil

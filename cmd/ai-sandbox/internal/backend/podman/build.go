@@ -41,15 +41,12 @@ const (
 func (c *Client) BuildImage(ctx context.Context, b imagebuild.Build) (string, error) {
 	conn, done := c.with(ctx)
 	defer done()
-	build := func() (*types.BuildReport, error) {
+	var report *types.BuildReport
+	err := whileGone(ctx, func() (err error) { // each goes on with the layers that are there
 		out := &buildOutput{log: b.Log, step: b.Step}
-		report, err := images.Build(conn, []string{filepath.Join(b.Dir, "Containerfile")}, buildOptions(b, c.config.AuthFile, out))
-		return report, errors.Join(err, out.close())
-	}
-	report, err := build()
-	for n := 1; n < buildTries && err != nil && ctx.Err() == nil && imageGone(err); n++ {
-		report, err = build() // which goes on with the layers that are there
-	}
+		report, err = images.Build(conn, []string{filepath.Join(b.Dir, "Containerfile")}, buildOptions(b, c.config.AuthFile, out))
+		return errors.Join(err, out.close())
+	})
 	// The bindings return no error when the context ends.
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx)
@@ -69,18 +66,27 @@ func (c *Client) BuildImage(ctx context.Context, b imagebuild.Build) (string, er
 	return img.ID, nil
 }
 
-// imageGone tells whether a build has ended because somebody has removed an image at that
-// moment: one that it looked through for its layers (storage.ErrLayerUnknown), or one with
-// a layer that the base has, too, and that was not fetched as it was there
-// (containers/image, storage_dest.go).
+// whileGone puts an image into podman's store, again where somebody has removed another
+// one at that moment.
+func whileGone(ctx context.Context, put func() error) error {
+	err := put()
+	for n := 1; n < storeTries && err != nil && ctx.Err() == nil && imageGone(err); n++ {
+		err = put()
+	}
+	return err
+}
+
+// storeTries is how often that is begun at most. Somebody who removes many images can
+// hit it more than once.
+const storeTries = 6
+
+// imageGone tells whether that is why it ended: podman looked through the other image for
+// its layers (storage.ErrLayerUnknown), or did not fetch a layer that was there, and of
+// the other one alone (containers/image, storage_dest.go).
 func imageGone(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "layer not known") || strings.Contains(text, "layer for blob ") && strings.Contains(text, " not found")
 }
-
-// buildTries is how often a build is begun at most. Somebody who removes many images can
-// hit it more than once.
-const buildTries = 6
 
 // stepError is how podman reports a step that failed, with its whole text.
 var stepError = regexp.MustCompile(`(?s)^building at STEP ".*": (?:while running runtime: )?`)

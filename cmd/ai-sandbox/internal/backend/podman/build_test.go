@@ -2,6 +2,7 @@ package podman
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"reflect"
 	"slices"
@@ -63,6 +64,44 @@ func TestPlainBuildError(t *testing.T) {
 
 // A rebuild differs in one thing only: the pin stays, since a base is fetched
 // when it is missing and at no other time.
+// Somebody who removes images makes a build, a pull and a load begin again, and nothing
+// else does.
+func TestWhileGone(t *testing.T) {
+	blob := `writing blob: layer for blob "sha256:aa"/""/"sha256:bb" not found`
+	for _, c := range []struct {
+		fail  string // how the first three end
+		ended bool   // the caller, meanwhile
+		want  int
+	}{
+		{"", false, 1},
+		{"layer not known", false, 4},
+		{blob, false, 4},
+		{blob, true, 1},
+		{"manifest unknown", false, 1},
+		{"file not found", false, 1},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		n := 0
+		err := whileGone(ctx, func() error {
+			if n++; n > 3 || c.fail == "" {
+				return nil
+			}
+			if c.ended {
+				cancel()
+			}
+			return errors.New(c.fail)
+		})
+		cancel()
+		if n != c.want || (err == nil) != (c.want == 4 || c.fail == "") {
+			t.Errorf("%+v: begun %d times, and %v", c, n, err)
+		}
+	}
+	n := 0
+	if err := whileGone(t.Context(), func() error { n++; return errors.New(blob) }); err == nil || n != storeTries {
+		t.Errorf("begun %d times, and %v", n, err)
+	}
+}
+
 func TestBuildOptions(t *testing.T) {
 	b := imagebuild.Build{Dir: "/x", Labels: map[string]string{"b": "2", "a": "1"}}
 	o := buildOptions(b, "", nil)

@@ -43,7 +43,11 @@ func (c *Client) PullBase(ctx context.Context, ref image.Reference) (digest.Dige
 		return "", err
 	}
 	o := new(images.PullOptions).WithPolicy("always").WithQuiet(true).WithRetry(0).WithAuthfile(c.config.AuthFile)
-	ids, err := images.Pull(conn, ref.String(), o)
+	var ids []string
+	err = whileGone(ctx, func() (err error) {
+		ids, err = images.Pull(conn, ref.String(), o)
+		return err
+	})
 	switch {
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
