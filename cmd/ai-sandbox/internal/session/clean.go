@@ -40,11 +40,15 @@ func (i CleanItem) Stays() bool { return i.do == nil }
 // says so then.
 func (i *CleanItem) Do(ctx context.Context) (done bool, err error) {
 	err = i.do(ctx)
-	if errors.Is(err, backend.ErrInUse) {
+	switch {
+	case errors.Is(err, backend.ErrInUse):
 		i.Why, i.do = "a container refers to it", nil
-		return false, nil
+	case errors.Is(err, errBack):
+		i.Why, i.do = errBack.Error(), nil
+	default:
+		return err == nil, err
 	}
-	return err == nil, err
+	return false, nil
 }
 
 // A CleanRequest says what to remove beside what nobody owns any more.
@@ -109,7 +113,6 @@ func (m *Manager) cleanable(ctx context.Context, be backend.Backend, rec store.R
 	case store.KindSandbox:
 		i.What = "sandbox " + rec.ID
 	}
-	remove := func(ctx context.Context) error { return m.remove(ctx, be, rec) }
 	alive := m.Store.Liveness(rec)
 	switch {
 	case rec.Unit != "" && all:
@@ -142,14 +145,15 @@ func (m *Manager) cleanable(ctx context.Context, be backend.Backend, rec store.R
 		// Unless it is on its way.
 		if unlock, err := m.Store.Lock("gate-" + rec.ID); err == nil {
 			unlock()
-			i.Why, i.do = "its container does not run", remove
+			i.Why = "its container does not run"
+			i.do = func(ctx context.Context) error { return m.removeGate(ctx, be, rec.ID, m.gateGone) }
 			return i, false
 		}
 		i.Why = "another ai-sandbox works on it just now"
 		return i, true
 	case all:
 		i.Why, i.Running = "it runs", true
-		i.do = remove
+		i.do = func(ctx context.Context) error { return m.remove(ctx, be, rec) }
 		if rec.Kind != "gate" {
 			i.do = func(ctx context.Context) error {
 				return m.Stop(ctx, rec.ID, func(context.Context, string) (backend.Backend, error) { return be, nil })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"ai-sandbox/cmd/ai-sandbox/internal/backend"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/store"
 	"ai-sandbox/cmd/ai-sandbox/internal/session/trace"
+	"ai-sandbox/entrypoint/spec"
 	"ai-sandbox/policy"
 )
 
@@ -135,6 +137,33 @@ session 00000000000c: its owner is gone`
 				t.Errorf("%+v: %v, %v", i, done, err)
 			}
 			continue
+		}
+		if i.What == "gate work" {
+			// Somebody works on it since, and then it is up again.
+			unlock, err := e.m.Store.Lock("gate-work")
+			if err != nil {
+				t.Fatal(err)
+			}
+			locked := i
+			if done, err := locked.Do(ctx); done || err != nil || !locked.Stays() {
+				t.Errorf("while somebody works on it: %+v: %v, %v", locked, done, err)
+			}
+			unlock()
+			dir := t.TempDir()
+			l, err := net.Listen("unix", filepath.Join(dir, spec.GateSocket))
+			if err != nil {
+				t.Fatal(err)
+			}
+			gate := func(r *store.Record) { r.PID, r.GatePort, r.GateLog = 0, 1, dir }
+			put("work", "gate", gate)
+			back := i
+			if done, err := back.Do(ctx); done || err != nil || !back.Stays() {
+				t.Errorf("up again: %+v: %v, %v", back, done, err)
+			}
+			if _, there, err := e.m.Store.Gate("work"); err != nil || !there {
+				t.Errorf("its record is gone: %v", err)
+			}
+			l.Close()
 		}
 		if done, err := i.Do(ctx); !done || err != nil {
 			t.Errorf("%s: %v, %v", i.What, done, err)

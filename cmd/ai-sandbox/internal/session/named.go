@@ -285,8 +285,10 @@ func (m *Manager) Reap(ctx context.Context, be backend.Backend) (removed int, do
 			continue
 		}
 		if m.pastUse(ctx, r) {
-			errs = append(errs, m.removeGate(ctx, be, r.ID))
-			removed++
+			if err := m.removeGate(ctx, be, r.ID, m.pastUse); !errors.Is(err, errBack) {
+				errs = append(errs, err)
+				removed++
+			}
 			continue
 		}
 		switch m.Store.Liveness(r) {
@@ -311,17 +313,23 @@ func (m *Manager) pastUse(ctx context.Context, r store.Record) bool {
 	return r.Kind == "gate" && r.GateTTL > 0 && r.Unit == "" && m.Store.Liveness(r) == store.Alive && m.gateGone(ctx, r)
 }
 
-// removeGate removes what is left of a named gate that is past use, unless another
-// ai-sandbox works on it just now.
-func (m *Manager) removeGate(ctx context.Context, be backend.Backend, name string) error {
+// errBack is of a gate that was gone when somebody looked, and is no more.
+var errBack = errors.New("it came up again, or another ai-sandbox works on it just now")
+
+// removeGate removes what is left of a named gate, unless that is errBack: past tells of
+// its record of now whether it is gone.
+func (m *Manager) removeGate(ctx context.Context, be backend.Backend, name string, past func(context.Context, store.Record) bool) error {
 	unlock, err := m.Store.Lock("gate-" + name)
 	if err != nil {
-		return nil
+		return errBack
 	}
 	defer unlock()
 	r, ok, err := m.Store.Gate(name)
-	if err != nil || !ok || !m.pastUse(ctx, r) {
+	switch {
+	case err != nil || !ok:
 		return err
+	case !past(ctx, r):
+		return errBack
 	}
 	return m.remove(ctx, be, r)
 }
