@@ -131,7 +131,6 @@ func makeBox(t *testing.T, owner int, command []string) *box {
 	b.must(err)
 	b.keeper, err = openFIFO(b.path("ctl", spec.OutName), unix.O_WRONLY)
 	b.must(err)
-	b.must(b.out.SetReadDeadline(time.Now().Add(20 * time.Second)))
 	t.Cleanup(func() {
 		b.in.Close()
 		b.out.Close()
@@ -225,6 +224,7 @@ func (b *box) recv() spec.ToHost {
 		return f
 	}
 	var f spec.ToHost
+	b.must(b.out.SetReadDeadline(time.Now().Add(time.Minute)))
 	if err := spec.ReadFrame(b.out, &f); err != nil {
 		b.t.Fatalf("%v\n%s%s", err, b.stdout.String(), b.stderr.String())
 	}

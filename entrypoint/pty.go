@@ -4,6 +4,7 @@
 package entrypoint
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -123,10 +124,21 @@ func (p *pty) copyOut(out io.Writer) {
 				return
 			}
 		}
-		if err != nil {
+		if err != nil && (!errors.Is(err, os.ErrDeadlineExceeded) || !p.waiting()) {
 			return // EIO when nobody has the other end open
 		}
 	}
+}
+
+// waiting tells whether there is output to read: where this process was not let run for
+// the time of the silence, there may be.
+func (p *pty) waiting() bool {
+	raw, err := p.master.SyscallConn()
+	n := 0
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { n, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0) })
+	}
+	return err == nil && n > 0
 }
 
 // finish waits for what the ended command has written, and closes the terminal.

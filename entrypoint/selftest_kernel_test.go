@@ -146,7 +146,7 @@ func (b *box) sing(addr, says string, once bool) {
 // and can be reached.
 func (b *box) listenInside(addr string) net.Listener {
 	b.t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		l, err := b.tryInside(addr)
 		if err == nil {
 			return l

@@ -43,7 +43,7 @@ func join(b *box, id string, port int) *net.UnixConn {
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: b.path("proj", spec.GateSocket)})
 	b.must(err)
 	b.t.Cleanup(func() { c.Close() })
-	b.must(c.SetReadDeadline(time.Now().Add(20 * time.Second)))
+	b.must(c.SetReadDeadline(time.Now().Add(time.Minute)))
 	b.must(spec.WriteFrame(c, spec.NewGateCall(id)))
 	return c
 }
@@ -119,10 +119,10 @@ func TestGateSessions(t *testing.T) {
 // A gate ends when no session has used it for as long as it may be without, and not
 // while one does.
 func TestGateIdle(t *testing.T) {
-	b := sharedGate(t, "1")
+	b := sharedGate(t, "6")
 	a := join(b, "aa", 4000)
 	said(b, a)
-	time.Sleep(1500 * time.Millisecond)
+	time.Sleep(7 * time.Second)
 	if of("aa") != 2 {
 		t.Error("it ended under a session")
 	}

@@ -86,7 +86,7 @@ func (m *terminal) write(text string) {
 // expect reads until text comes.
 func (m *terminal) expect(text string) {
 	m.t.Helper()
-	if err := m.r.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := m.r.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		m.t.Fatal(err)
 	}
 	buf := make([]byte, 4096)
@@ -260,7 +260,7 @@ func TestTerminalEndsAtOnce(t *testing.T) {
 // rest reads to the end.
 func (m *terminal) rest() string {
 	m.t.Helper()
-	if err := m.r.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := m.r.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		m.t.Fatal(err)
 	}
 	text, err := io.ReadAll(m.r)

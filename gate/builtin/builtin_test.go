@@ -389,7 +389,7 @@ func TestIdle(t *testing.T) {
 		t.Errorf("a tunnel may be idle for %v; agents wait longer for a model", usual.idle)
 	}
 	f := startFar(t, echoes)
-	_, addr := start(t, f, options{limits: func(l *limits) { l.idle = 400 * time.Millisecond }})
+	_, addr := start(t, f, options{limits: func(l *limits) { l.idle = 3 * time.Second }})
 	busy, idle := openTunnel(t, addr, f.addr), openTunnel(t, addr, f.addr)
 	stop, failed := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -452,7 +452,7 @@ func TestTooManyClients(t *testing.T) {
 func TestTooManyOpening(t *testing.T) {
 	_, addr := start(t, nil, options{
 		config: func(c *Config) { c.AllowPrivate = entries(t, "127.0.0.1") },
-		limits: func(l *limits) { l.opening, l.hello = 2, 500*time.Millisecond },
+		limits: func(l *limits) { l.opening, l.hello = 2, 3*time.Second },
 	})
 	a, b := openTunnel(t, addr, "127.0.0.1:443"), openTunnel(t, addr, "127.0.0.1:443")
 	if got := ask(t, addr, "CONNECT 127.0.0.1:443 HTTP/1.1\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 503 ") {
@@ -468,12 +468,12 @@ func TestTooManyOpening(t *testing.T) {
 
 // TestSlowHead: a head has to come in time, whatever comes of it.
 func TestSlowHead(t *testing.T) {
-	_, addr := start(t, nil, options{limits: func(l *limits) { l.head, l.wait = 300*time.Millisecond, 600*time.Millisecond }})
+	_, addr := start(t, nil, options{limits: func(l *limits) { l.head, l.wait = 300*time.Millisecond, 3*time.Second }})
 	slow := dial(t, addr)
+	io.WriteString(slow, "GET http://ok.test/ HTTP/1.1\r\n")
 	stop := make(chan struct{})
 	defer close(stop)
 	go func() {
-		io.WriteString(slow, "GET http://ok.test/ HTTP/1.1\r\n")
 		for i := 0; ; i++ {
 			select {
 			case <-stop:
@@ -498,8 +498,9 @@ func TestSlowHello(t *testing.T) {
 	f := startFar(t, echoes)
 	var log gatetest.Record
 	_, addr := start(t, f, options{config: func(c *Config) { c.Decided = log.Add }, limits: func(l *limits) { l.hello = 300 * time.Millisecond }})
-	c := openTunnel(t, addr, f.addr)
-	io.WriteString(c, "\x16\x03\x01")
+	c := dial(t, addr)
+	fmt.Fprintf(c, "CONNECT %[1]s HTTP/1.1\r\nHost: %[1]s\r\n\r\n\x16\x03\x01", f.addr) // at once: silence is another thing
+	headOf(t, c)
 	ended(t, c)
 	if f.count() > 0 {
 		t.Error("the far server was reached")

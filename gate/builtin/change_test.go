@@ -81,7 +81,7 @@ func TestChange(t *testing.T) {
 func TestChangeByName(t *testing.T) {
 	f := startFar(t, func(c *net.TCPConn) { io.Copy(io.Discard, c) })
 	c := Config{Nonce: "n", PolicyHash: "1", UID: os.Getuid(), Allow: entries(t, "a.test:"+f.port(), "b.test:"+f.port()), AllowPrivate: entries(t, f.addr)}
-	g, addr := start(t, nil, options{config: func(to *Config) { *to = c }})
+	g, addr := start(t, nil, options{config: func(to *Config) { *to = c }, limits: func(l *limits) { l.serverFirst = patience }})
 	a, b := openTunnel(t, addr, f.addr), openTunnel(t, addr, f.addr)
 	io.WriteString(a, helloOf(t, "a.test"))
 	io.WriteString(b, helloOf(t, "b.test"))

@@ -72,7 +72,7 @@ func TestClients(t *testing.T) {
 				t.Errorf("the client did not run: %s", r)
 			}
 			took, err := time.ParseDuration(subtract(t, b.File(t, "end"), b.File(t, "start")) + "ns")
-			if err != nil || took > 8*time.Second {
+			if err != nil || took > time.Minute {
 				t.Errorf("it hung for %v (%v): %s", took, err, r)
 			}
 			unseen(t, b.Token)
@@ -132,7 +132,7 @@ func TestNpmInstall(t *testing.T) {
 		t.Fatalf("npm's registry is %q: %v", w.npm, err)
 	}
 	b := newBox(t)
-	install := []string{"sh", "-c", "rm -rf node_modules && npm install --no-audit --no-fund --fetch-retries 0 --prefix . --registry " + w.npm + " left-pad@1.3.0 && node -p 'require(\"left-pad\")(7, 3, 0)'"}
+	install := []string{"sh", "-c", "rm -rf node_modules && npm install --no-audit --no-fund --fetch-retries 2 --prefix . --registry " + w.npm + " left-pad@1.3.0 && node -p 'require(\"left-pad\")(7, 3, 0)'"}
 	if err := os.WriteFile(filepath.Join(b.Dir, "package.json"), []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func TestDoctorBeforeAnyImage(t *testing.T) {
 	pasta := func(script string) {
 		t.Helper()
 		text := "#!/bin/sh\ncase $* in *--netns*) ;; *) exec " + real + " \"$@\" ;; esac\n" + strings.ReplaceAll(script, "PASTA", real) + "\n"
-		if err := errors.Join(os.WriteFile(filepath.Join(bin, "new"), []byte(text), 0o755), os.Rename(filepath.Join(bin, "new"), filepath.Join(bin, "pasta"))); err != nil {
+		if err := errors.Join(drive.WriteProgram(filepath.Join(bin, "new"), []byte(text)), os.Rename(filepath.Join(bin, "new"), filepath.Join(bin, "pasta"))); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"testing"
-	"time"
 
 	"ai-sandbox/tests/e2e/drive"
 )
@@ -21,7 +20,7 @@ func TestManyAtOnce(t *testing.T) {
 	b.OK("--net", "none", "--ephemeral-home", "--", "true") // makes what all have in common
 	before := snapshot(t)
 	drive.TestManyAtOnce(t, b, 30)
-	nothingLeft(t, before, 5*time.Second)
+	nothingLeft(t, before)
 }
 
 // A session that runs out of files says so, and leaves nothing that the next does not
@@ -32,5 +31,5 @@ func TestFewFiles(t *testing.T) {
 	before := snapshot(t)
 	drive.TestFewFiles(t, b)
 	b.OK("clean")
-	nothingLeft(t, before, 5*time.Second)
+	nothingLeft(t, before)
 }

@@ -112,7 +112,7 @@ func newBox(t *testing.T) *drive.Box {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "probe"), probe, 0o755); err != nil {
+	if err := drive.WriteProgram(filepath.Join(dir, "probe"), probe); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { removeAll(t, dir) })

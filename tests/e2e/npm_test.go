@@ -260,7 +260,7 @@ func newNPMBox(t *testing.T) *npmBox {
 	p.extra = []string{"-v", filepath.Dir(filepath.Dir(node)) + ":/node:ro"}
 	p.base = "FROM " + setting(t, "AISB_BASE") + "\n" +
 		"RUN mkdir -p /opt/node/lib/node_modules; cp -R /node/bin /opt/node/; cp -R /node/lib/node_modules/npm /opt/node/lib/node_modules/; " +
-		"for p in /usr/bin/apt-get /usr/sbin/update-ca-certificates; do echo '#!/bin/sh' >$p; chmod 755 $p; done; " +
+		"echo " + p.Token + " >/opt/node/token; for p in /usr/bin/apt-get /usr/sbin/update-ca-certificates; do echo '#!/bin/sh' >$p; chmod 755 $p; done; " +
 		// There is no xz, and the site's tarballs are plain ones.
 		`printf '%s\n' '#!/bin/sh' 'shift; exec /usr/bin/tar -xf "$@"' >/usr/local/bin/tar; chmod 755 /usr/local/bin/tar` + "\n" +
 		// What a base says must not matter: a script is run or not by the recipe.

@@ -60,7 +60,7 @@ func (u piUser) fakePi() []string {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		u.t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(bin, "pi"), []byte(fakePi), 0o755); err != nil {
+	if err := drive.WriteProgram(filepath.Join(bin, "pi"), []byte(fakePi)); err != nil {
 		u.t.Fatal(err)
 	}
 	return []string{"--net", "none", "--env", "PATH=" + bin + ":/usr/local/bin:/usr/bin:/bin", "pi"}

@@ -32,7 +32,8 @@ type pinBox struct {
 }
 
 // newPinBox makes it, with a base on which a build takes a moment: nothing is installed
-// there, as apt-get and its like do nothing.
+// there, as apt-get and its like do nothing. No layer of it is one of another test's, which
+// could go while podman counts on it.
 func newPinBox(t *testing.T) *pinBox {
 	t.Helper()
 	p := newBareBox(t)
@@ -42,7 +43,7 @@ func newPinBox(t *testing.T) *pinBox {
 		"/usr/local/bin/node": `case $1 in --version) echo v` + setting(t, "AISB_NODE_VERSION") + `;; esac`,
 		"/usr/local/bin/npm":  `case $1 in view) echo ` + harness + `;; esac`,
 	} {
-		p.base += "RUN printf '%s\\n' '#!/bin/sh' '" + does + "' >" + name + "; chmod 755 " + name + "\n"
+		p.base += "RUN printf '%s\\n' '#!/bin/sh' '# " + p.Token + "' '" + does + "' >" + name + "; chmod 755 " + name + "\n"
 	}
 	p.base = "FROM " + setting(t, "AISB_BASE") + "\n" + p.base
 	p.one = p.push("one")

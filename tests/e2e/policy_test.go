@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"ai-sandbox/tests/e2e/drive"
 
@@ -86,7 +85,7 @@ func TestArgumentsPassThrough(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	odd := []string{"-p", "hi there", "--model", "x", "--", "-", "", "--allow=y", "a\nb", "$HOME", "*", "'\"\\", "é"}
-	if err := os.WriteFile(filepath.Join(b.Dir, "show"), []byte("#!/bin/sh\nfor a; do printf '[%s]' \"$a\"; done\n"), 0o755); err != nil {
+	if err := drive.WriteProgram(filepath.Join(b.Dir, "show"), []byte("#!/bin/sh\nfor a; do printf '[%s]' \"$a\"; done\n")); err != nil {
 		t.Fatal(err)
 	}
 	want := "[" + strings.Join(odd, "][") + "]"
@@ -196,5 +195,5 @@ func TestTamperedRuleset(t *testing.T) {
 			})
 		}
 	}
-	nothingLeft(t, before, 2*time.Second)
+	nothingLeft(t, before)
 }

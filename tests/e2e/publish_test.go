@@ -206,7 +206,7 @@ func TestPublishedIsKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			<-l.Done
-			refused(t, "127.0.0.1:"+at, 3*time.Second)
+			refused(t, "127.0.0.1:"+at, time.Minute)
 			b.OK("clean")
 		})
 	}

@@ -115,7 +115,7 @@ func filter(list []string, f func(string) bool) []string {
 func fake(t *testing.T, name, says string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\necho '"+says+"'\n"), 0o755); err != nil {
+	if err := drive.WriteProgram(filepath.Join(dir, name), []byte("#!/bin/sh\necho '"+says+"'\n")); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -137,7 +137,7 @@ func TestHelpersOfTheProject(t *testing.T) {
 	b := newBox(t)
 	names := []string{"podman", "pasta", "conmon", "crun", "runc", "git", "newuidmap", "newgidmap", "catatonit", "netavark", "nft", "modprobe", "getent", "sh"}
 	for _, name := range names {
-		if err := os.WriteFile(filepath.Join(b.Dir, name), []byte("#!/bin/sh\n: >'"+b.Dir+"/ran-'\"${0##*/}\"\nexit 1\n"), 0o755); err != nil {
+		if err := drive.WriteProgram(filepath.Join(b.Dir, name), []byte("#!/bin/sh\n: >'"+b.Dir+"/ran-'\"${0##*/}\"\nexit 1\n")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -719,7 +719,7 @@ func TestSignalWhileWaiting(t *testing.T) {
 	if r := l.Wait(5 * time.Second); r.Code != 128+int(syscall.SIGTERM) {
 		t.Errorf("%s", r)
 	}
-	nothingLeft(t, before, 5*time.Second)
+	nothingLeft(t, before)
 	// The positive control: without the other one it runs.
 	f.Close()
 	b.OK(b.Gated("true")...)

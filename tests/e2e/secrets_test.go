@@ -54,7 +54,7 @@ func TestCanaries(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A pi of the test's own, which PATH finds first.
-	if err := os.WriteFile(filepath.Join(bin, "pi"), []byte(fakePi), 0o755); err != nil {
+	if err := drive.WriteProgram(filepath.Join(bin, "pi"), []byte(fakePi)); err != nil {
 		t.Fatal(err)
 	}
 	args := []string{"--env", "BY_NAME", "--env-file", file, "--env", "PUBLIC=of all", "--env", "PATH=" + bin + ":/usr/local/bin:/usr/bin:/bin", "--allow", b.Host("ok.test")}

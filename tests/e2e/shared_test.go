@@ -44,11 +44,12 @@ func TestSharedGate(t *testing.T) {
 	var all []*drive.Live
 	for i := range sessions {
 		script := fmt.Sprintf(`own=s%[1]d.%[2]s
-(openssl s_client -proxy ${https_proxy#http://} -connect $own:443 -servername $own -brief < <(sleep 100) >/tmp/o 2>&1; touch /tmp/end) &
-for i in $(seq 400); do grep -q ESTABLISHED /tmp/o && break; sleep 0.02; done; grep -q ESTABLISHED /tmp/o || exit 3
+(openssl s_client -proxy ${https_proxy#http://} -connect $own:443 -servername $own -brief < <(sleep 1000) >/tmp/o 2>&1; touch /tmp/end) &
+for i in $(seq 3000); do grep -q ESTABLISHED /tmp/o && break; sleep 0.02; done; grep -q ESTABLISHED /tmp/o || exit 3
 echo $AISB_SESSION >id-%[1]d; echo "${http_proxy##*:}" >port-%[1]d
 until [ -e go ]; do sleep 0.05; done
 for p in 0 1 2; do ./probe tcp %[3]s:$(cat port-$p) | grep -q ' open ' && echo "gate-$p"; done
+test %[1]d != 0 || for i in $(seq 1000); do [ -e /tmp/end ] && break; sleep 0.05; done
 [ -e /tmp/end ] && echo CUT || echo KEPT
 curl -sS -o /dev/null -w '%%{http_code}\n' http://$own/
 %[4]s`, i, host, policy.GateAddr, nonceOf)
@@ -147,8 +148,8 @@ func TestSharedGateManyAtOnce(t *testing.T) {
 func TestNamedGateEnds(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	name, host := sharedGate(t, b, "--ttl", "2s")
-	b.OK("--ephemeral-home", "--gate", name, "--", "sh", "-c", "sleep 3; curl -sS -o /dev/null http://"+host+"/")
+	name, host := sharedGate(t, b, "--ttl", "10s")
+	b.OK("--ephemeral-home", "--gate", name, "--", "sh", "-c", "sleep 11; curl -sS -o /dev/null http://"+host+"/")
 	container := func() bool {
 		return strings.Contains(drive.Output(t, "podman", "ps", "-a", "--format", "{{.Names}}"), "aisb-gate-"+name+"\n")
 	}
@@ -173,9 +174,9 @@ func TestNamedGateEnds(t *testing.T) {
 }
 
 // A gate's container that is not what "gate up" made is not used, though it answers with
-// the nonce and the hash that are recorded.
+// the nonce and the hash that are recorded. Not parallel: for a moment the gate has no
+// container, and another test's clean removes such.
 func TestSharedGateIsReadBack(t *testing.T) {
-	t.Parallel()
 	b := newBox(t)
 	name, host := sharedGate(t, b, "--ttl", "none")
 	b.OK("--ephemeral-home", "--gate", name, "--", "curl", "-sS", "-o", "/dev/null", "http://"+host+"/")
@@ -209,10 +210,10 @@ func TestGateReload(t *testing.T) {
 	const sessions = 2
 	var all []*drive.Live
 	for i := range sessions {
-		script := fmt.Sprintf("cd /tmp\nfor h in %[2]s %[3]s; do (openssl s_client -proxy ${https_proxy#http://} -connect $h:443 -servername $h -brief < <(sleep 100) >o-$h 2>&1; touch end-$h) &\n"+
-			"for i in $(seq 400); do grep -q ESTABLISHED o-$h && break; sleep 0.02; done; grep -q ESTABLISHED o-$h || exit 3; done\n"+
+		script := fmt.Sprintf("cd /tmp\nfor h in %[2]s %[3]s; do (openssl s_client -proxy ${https_proxy#http://} -connect $h:443 -servername $h -brief < <(sleep 1000) >o-$h 2>&1; touch end-$h) &\n"+
+			"for i in $(seq 3000); do grep -q ESTABLISHED o-$h && break; sleep 0.02; done; grep -q ESTABLISHED o-$h || exit 3; done\n"+
 			"cd - >/dev/null; echo up >up-%[1]d; until [ -e go ]; do sleep 0.05; done\n"+
-			"for i in $(seq 100); do [ -e /tmp/end-%[3]s ] && break; sleep 0.05; done; [ -e /tmp/end-%[3]s ] && echo CUT; [ -e /tmp/end-%[2]s ] || echo KEPT\n"+
+			"for i in $(seq 1000); do [ -e /tmp/end-%[3]s ] && break; sleep 0.05; done; [ -e /tmp/end-%[3]s ] && echo CUT; [ -e /tmp/end-%[2]s ] || echo KEPT\n"+
 			"for h in %[2]s %[3]s %[4]s; do curl -sS -o /dev/null -w '%%{http_code}\n' http://$h/; done", i, keep, gone, later)
 		all = append(all, b.Start(t, "--ephemeral-home", "--gate", name, "--", "bash", "-c", script))
 	}

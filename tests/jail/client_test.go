@@ -82,7 +82,7 @@ func TestClients(t *testing.T) {
 				}
 				from, err1 := strconv.ParseInt(c.File(t, "start"), 10, 64)
 				to, err2 := strconv.ParseInt(c.File(t, "end"), 10, 64)
-				if took := time.Duration(to - from); err1 != nil || err2 != nil || took > 8*time.Second {
+				if took := time.Duration(to - from); err1 != nil || err2 != nil || took > time.Minute {
 					t.Errorf("it hung for %v: %s", took, r)
 				}
 				unseen(t, c.Token)
@@ -141,7 +141,7 @@ func TestNpmInstall(t *testing.T) {
 			if err != nil || u.Host == "" {
 				t.Fatalf("npm's registry is %q: %v", registry, err)
 			}
-			install := []string{"sh", "-c", "rm -rf node_modules && npm install --no-audit --no-fund --fetch-retries 0 --prefix . --registry " + registry + " left-pad@1.3.0 && node -p 'require(\"left-pad\")(7, 3, 0)'"}
+			install := []string{"sh", "-c", "rm -rf node_modules && npm install --no-audit --no-fund --fetch-retries 2 --prefix . --registry " + registry + " left-pad@1.3.0 && node -p 'require(\"left-pad\")(7, 3, 0)'"}
 			write(t, filepath.Join(b.Dir, "package.json"), "{}", 0o600)
 			asked := len(w.net.Queries(u.Hostname()))
 			r := b.Run(append([]string{"--allow", b.Host("ok.test"), "--ephemeral-home", "--"}, install...)...)

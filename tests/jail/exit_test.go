@@ -191,7 +191,7 @@ func TestOrphans(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	r := b.OK("--net", "none", "--", "sh", "-c", "for i in 1 2 3 4 5; do (sh -c 'true' & ) ; done; (setsid sleep 600."+fmt.Sprint(os.Getpid())+" >/dev/null 2>&1 &); "+
-		"(trap '' TERM HUP INT; exec setsid sleep 601."+fmt.Sprint(os.Getpid())+" >/dev/null 2>&1 &); sleep 1; grep -l '^State:.Z' /proc/[0-9]*/status; true")
+		"(trap '' TERM HUP INT; exec setsid sleep 601."+fmt.Sprint(os.Getpid())+" >/dev/null 2>&1 &); sleep 1; for i in $(seq 100); do grep -l '^State:.Z' /proc/[0-9]*/status >/dev/null || break; sleep 0.1; done; grep -l '^State:.Z' /proc/[0-9]*/status; true")
 	if strings.Contains(r.Out, "/proc/") {
 		t.Errorf("zombies: %s", r)
 	}

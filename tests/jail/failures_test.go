@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"ai-sandbox/tests/e2e/drive"
 )
@@ -27,7 +26,7 @@ func TestManyAtOnce(t *testing.T) {
 	b.OK("--net", "none", "--ephemeral-home", "--", "true") // makes what all have in common
 	before := snapshot(t)
 	drive.TestManyAtOnce(t, b.Box, 30)
-	nothingLeft(t, before, 2*time.Second)
+	nothingLeft(t, before)
 }
 
 // A session that runs out of files says so, and leaves nothing that the next does not
@@ -39,7 +38,7 @@ func TestFewFiles(t *testing.T) {
 	before := snapshot(t)
 	drive.TestFewFiles(t, b.Box)
 	b.OK("clean")
-	nothingLeft(t, before, 2*time.Second)
+	nothingLeft(t, before)
 }
 
 // A state directory that is full, in bytes or in files, lets nothing start; one that

@@ -48,7 +48,7 @@ func TestPrivileges(t *testing.T) {
 	for _, args := range [][]string{{"--allow", "x.ok.test"}, {"--net", "none"}, {"--net", "host"}} {
 		t.Run(args[1], func(t *testing.T) {
 			b := newBox(t)
-			r := b.OK(append(args, "--", "sh", "-c", "sleep 60 & python3 -c 'import time, threading; threading.Thread(target=time.sleep, args=(60,)).start()' & sleep 1; ./probe status")...)
+			r := b.OK(append(args, "--", "sh", "-c", "sleep 60 & python3 -c 'import time, threading; threading.Thread(target=time.sleep, args=(60,)).start()' & for i in $(seq 100); do test $(./probe status | grep -c Name=python3) -lt 2 || break; sleep 0.1; done; ./probe status")...)
 			lines := strings.Split(strings.TrimSpace(r.Out), "\n")
 			first := false
 			for _, line := range lines {

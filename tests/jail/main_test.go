@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -146,8 +147,15 @@ func removeOwn() error {
 // orphans ends what the tests have started and not ended, which is an error.
 func orphans() error {
 	var errs []error
-	for _, p := range processesBelow(os.Getpid()) {
-		if strings.Contains(p.argv, "podman") || strings.Contains(p.argv, "catatonit -P") { // its service stays by design
+	left := processesBelow(os.Getpid())
+	ours := func(p process) bool {
+		return !strings.Contains(p.argv, "podman") && !strings.Contains(p.argv, "catatonit -P")
+	}
+	for end := time.Now().Add(15 * time.Second); slices.ContainsFunc(left, ours) && time.Now().Before(end); left = processesBelow(os.Getpid()) {
+		time.Sleep(20 * time.Millisecond) // what ends just now
+	}
+	for _, p := range left {
+		if !ours(p) { // its service stays by design
 			_ = syscall.Kill(p.pid, syscall.SIGTERM) // it may just have ended
 			continue
 		}
@@ -245,7 +253,7 @@ func newBox(t *testing.T) *box {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "probe"), probe, 0o755); err != nil {
+	if err := drive.WriteProgram(filepath.Join(dir, "probe"), probe); err != nil {
 		t.Fatal(err)
 	}
 	return &box{&drive.Box{T: t, Dir: dir, Bin: filepath.Join(w.bin, "ai-sandbox"), Base: w.env, Token: "t" + strings.ToLower(filepath.Base(dir)) + "x"}}

@@ -19,5 +19,5 @@ func TestSessions(t *testing.T) {
 		_, err := os.Stat(filepath.Join(stateDir(), "homes", "aisb-home-"+id))
 		return false, err == nil
 	})
-	nothingLeft(t, before, 0)
+	nothingLeft(t, before)
 }

@@ -46,9 +46,8 @@ func TestTerminalRestored(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		b := newBox(t)
 		m := b.OnTerminal(t, "--net", "none", "--", "sh", "-c", "echo rea''dy; exec sleep 600")
-		before := m.Settings()
 		m.Expect("ready")
-		if raw := m.Settings(); raw == before {
+		if raw := m.Settings(); raw == m.Before {
 			t.Error("the terminal was never raw, so nothing is restored")
 		}
 		if err := m.Cmd.Process.Signal(sig); err != nil {
@@ -57,7 +56,7 @@ func TestTerminalRestored(t *testing.T) {
 		if code := m.Wait(); code != 128+int(sig) {
 			t.Errorf("%v: exit code %d: %q", sig, code, m.Out.String())
 		}
-		if after := m.Settings(); after != before {
+		if after := m.Settings(); after != m.Before {
 			t.Errorf("%v: the terminal is not as it was", sig)
 		}
 	}

@@ -96,7 +96,7 @@ func TestUpWithoutProject(t *testing.T) {
 	if r := b.Run("up", "--net", "none", "--no-cwd", "."); r.Code != 125 || !strings.Contains(r.Err, "no_cwd (from --no-cwd) mounts no project, and "+b.Dir+" was named as one") {
 		t.Errorf("%s", r)
 	}
-	nothingLeft(t, before, 2*time.Second)
+	nothingLeft(t, before)
 	h = b.up(t, "--net", "none", "--no-cwd=false", ".")
 	r := b.exec(h, "sh", "-c", "echo x >mine")
 	if data, err := os.ReadFile(filepath.Join(b.Dir, "mine")); err != nil || string(data) != "x\n" {
@@ -148,7 +148,7 @@ func TestUpAndDown(t *testing.T) {
 					t.Errorf("the project: %v", err)
 				}
 			}
-			nothingLeft(t, before, 2*time.Second)
+			nothingLeft(t, before)
 			for _, args := range [][]string{{"down", h.ID}, {"wait", h.ID, "--ready"}, {"wait", h.ID, "--exit"}} {
 				if r := b.Run(args...); r.Code != 3 || !strings.Contains(r.Err, "no ") {
 					t.Errorf("%q: %s", args, r)
@@ -174,12 +174,7 @@ func TestUpAndDown(t *testing.T) {
 			}
 		}
 	}
-	kept := func(s string) bool { return strings.Contains(s, "/homes/") } // of ".", the project's
-	for _, s := range snapshot(t).minus(before) {
-		if !kept(s) {
-			t.Errorf("left behind: %s", s)
-		}
-	}
+	nothingLeftBut(t, before, func(s string) bool { return strings.Contains(s, "/homes/") }) // of ".", the project's
 }
 
 // A command's end is the sandbox's, told to whoever waits, before or after it.
@@ -314,7 +309,6 @@ func TestExecTerminal(t *testing.T) {
 	b := newBox(t)
 	h := b.up(t, "--net", "none", ".")
 	m := b.OnTerminal(t, "exec", h.ID, "--", "bash", "--norc", "-i")
-	before := m.Settings()
 	m.Send("PS1='$ '; tty; test -t 0 && test -t 1 && test -t 2 && echo is''TTY; stty size; echo term''=$TERM; : </dev/tty && echo has''CTTY\r")
 	for _, want := range []string{"/dev/pts/", "isTTY", "30 100", "term=xterm", "hasCTTY"} {
 		m.Expect(want)
@@ -334,7 +328,7 @@ func TestExecTerminal(t *testing.T) {
 	if code := m.Wait(); code != 43 {
 		t.Errorf("exit code %d: %q", code, m.Out.String())
 	}
-	if after := m.Settings(); after != before {
+	if after := m.Settings(); after != m.Before {
 		t.Error("the terminal is not as it was")
 	}
 	// Output that ends with the command is whole.
@@ -390,7 +384,7 @@ func TestSupervisorIsKilled(t *testing.T) {
 		t.Error("the workspace is lost")
 	}
 	b.OK("down", h.ID)
-	nothingLeft(t, before, 2*time.Second)
+	nothingLeft(t, before)
 }
 
 // What is not what up made is not removed, and a process that only has the
@@ -500,7 +494,7 @@ func TestUpIsInterrupted(t *testing.T) {
 					t.Errorf("down: %s", d)
 				}
 			}
-			nothingLeft(t, before, 5*time.Second)
+			nothingLeft(t, before)
 			if t.Failed() {
 				t.Fatalf("%v after %d ms: %s", sig, ms, r)
 			}
@@ -518,7 +512,7 @@ func TestUpIsInterrupted(t *testing.T) {
 		t.Error("up says nothing about a handle that nobody can have read")
 	}
 	writeEnd.Close()
-	nothingLeft(t, before, 5*time.Second)
+	nothingLeft(t, before)
 }
 
 // Profiles choose the network; those of the file lie beside the built in ones.

@@ -41,7 +41,7 @@ func TestJournal(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(3 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 			if _, err := os.Stat(filepath.Join(b.dir, "up")); err == nil {
 				break
 			}

@@ -137,7 +137,7 @@ func TestDisk(t *testing.T) {
 // The kernel's own files say what was asked for, seen from outside.
 func TestReadBack(t *testing.T) {
 	each(t, func(t *testing.T, b *box) {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		defer cancel()
 		cmd := b.command(ctx, "--memory", "100m", "--cpus", "1.5", "--pids", "123", "--", "sh", "-c", "touch up; sleep 1000")
 		if err := cmd.Start(); err != nil {

@@ -113,7 +113,7 @@ func left() error {
 	if err != nil || strings.TrimSpace(string(out)) != "" {
 		errs = append(errs, fmt.Errorf("units are left: %s, %w", out, err))
 	}
-	if out, _ := exec.Command("pgrep", "-af", "probe").CombinedOutput(); len(out) > 0 {
+	if out, _ := exec.Command("pgrep", "-af", "[.]/probe").CombinedOutput(); len(out) > 0 {
 		errs = append(errs, fmt.Errorf("processes are left: %s", out))
 	}
 	return errors.Join(errs...)
@@ -198,7 +198,7 @@ func (b *box) bare(ctx context.Context, args ...string) *exec.Cmd {
 		}
 	}
 	cmd.Env = append(cmd.Env, b.env...)
-	cmd.WaitDelay = 20 * time.Second
+	cmd.WaitDelay = 2 * time.Minute
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	return cmd
 }

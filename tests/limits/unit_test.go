@@ -73,7 +73,7 @@ func TestGateUnitOfSystemd(t *testing.T) {
 	}
 	again := func() bool { // systemd waits some seconds before
 		out, err := exec.Command("systemctl", "--user", "show", "-p", "NRestarts", "--value", "aisb-gate-unit-test").Output()
-		return err == nil && strings.TrimSpace(string(out)) == "1"
+		return err == nil && strings.TrimSpace(string(out)) != "0"
 	}
 	for end := time.Now().Add(2 * time.Minute); !again(); time.Sleep(time.Second) {
 		if time.Now().After(end) {

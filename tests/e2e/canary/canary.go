@@ -189,6 +189,9 @@ func (w *Watch) look() {
 		}
 		argv := strings.ReplaceAll(string(raw), "\x00", " ")
 		env, _ := os.ReadFile("/proc/" + e.Name() + "/environ") // another user's
+		if again, err := os.ReadFile("/proc/" + e.Name() + "/cmdline"); err != nil || !bytes.Equal(raw, again) {
+			env = nil // of another program by now, maybe; the next look tells
+		}
 		w.mu.Lock()
 		w.seen[argv] = true
 		for _, channel := range w.s.In(argv) {

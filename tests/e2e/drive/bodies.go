@@ -4,6 +4,7 @@ package drive
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -78,7 +79,6 @@ func CheckExitCodes(t *testing.T, box func(*testing.T) *Box) {
 func (b *Box) CheckTerminal(t *testing.T) {
 	t.Helper()
 	m := b.OnTerminal(t, "--net", "none", "--", "bash", "--norc", "-i")
-	before := m.Settings()
 	m.Send("PS1='$ '; tty; test -t 0 && test -t 1 && test -t 2 && echo is''TTY; stty size; echo term''=$TERM; : </dev/tty && echo has''CTTY\r")
 	m.Expect("/dev/pts/")
 	m.Expect("isTTY")
@@ -101,10 +101,13 @@ func (b *Box) CheckTerminal(t *testing.T) {
 	m.Send("echo still''=here\r")
 	m.Expect("still=here")
 	// Ctrl-Z stops the job inside, not ai-sandbox; fg goes on with it.
-	m.Send("sh -c 'echo ag\"\"ain; sleep 1; echo slept\"\"=well'\r")
+	m.Send("sh -c 'echo ag\"\"ain; until test -e go; do sleep 0.1; done; echo slept\"\"=well'\r")
 	m.Expect("again")
 	m.Send("\x1a")
 	m.Expect("Stopped")
+	if err := os.WriteFile(filepath.Join(b.Dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	m.Send("jobs; fg\r")
 	m.Expect("slept=well")
 	m.Send("\x15echo back''=here\r")
@@ -117,8 +120,8 @@ func (b *Box) CheckTerminal(t *testing.T) {
 	if code := m.Wait(); code != 43 {
 		t.Errorf("exit code %d: %q", code, m.Out.String())
 	}
-	if after := m.Settings(); after != before {
-		t.Errorf("the terminal is not as it was: %+v, was %+v", after, before)
+	if after := m.Settings(); after != m.Before {
+		t.Errorf("the terminal is not as it was: %+v, was %+v", after, m.Before)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 )
 
 // RunTime is how long a run may take.
-const RunTime = 5 * time.Minute
+const RunTime = 15 * time.Minute
 
 // A Result is one ended ai-sandbox. Code is negative for a signal that ended it.
 type Result struct {
@@ -156,6 +156,14 @@ func ReadReport(t *testing.T, path string) Report {
 	return r
 }
 
+// WriteProgram makes a file that is run at once. No other goroutine's child gets it while it
+// is open for writing: such a program can't be run (ETXTBSY in execve(2)).
+func WriteProgram(path string, text []byte) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, text, 0o755)
+}
+
 // Output is what a command writes that ends with 0. podman is asked again where another
 // test was removing an image that it looked into: ai-sandbox does so, too.
 func Output(t *testing.T, name string, args ...string) string {
@@ -165,7 +173,7 @@ func Output(t *testing.T, name string, args ...string) string {
 		if err == nil {
 			return out
 		}
-		gone := name == "podman" && (strings.Contains(errOut, "layer not known") || strings.Contains(errOut, "layer for blob "))
+		gone := name == "podman" && (strings.Contains(errOut, "layer not known") || strings.Contains(errOut, "image not known") || strings.Contains(errOut, "layer for blob "))
 		if !gone || try == 6 {
 			t.Fatalf("%s %q: %v\n%s%s", name, args, err, out, errOut)
 		}
@@ -173,7 +181,7 @@ func Output(t *testing.T, name string, args ...string) string {
 }
 
 func output(name string, args ...string) (stdout, stderr string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // of a store, rm takes its time on a busy machine
+	ctx, cancel := context.WithTimeout(context.Background(), RunTime) // of a store, rm takes its time on a busy machine
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	var out, errOut strings.Builder
@@ -182,9 +190,12 @@ func output(name string, args ...string) (stdout, stderr string, err error) {
 	return out.String(), errOut.String(), err
 }
 
-// Eventually waits until f is true.
+// Eventually waits until f is true, on a busy machine a minute at least.
 func Eventually(t *testing.T, limit time.Duration, what string, f func() bool) {
 	t.Helper()
+	if limit > 0 { // 0 claims that it is so at once
+		limit = max(limit, time.Minute)
+	}
 	for deadline := time.Now().Add(limit); !f(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: not within %v", what, limit)

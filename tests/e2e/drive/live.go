@@ -84,6 +84,7 @@ func Started(t *testing.T, cmd *exec.Cmd) *Live {
 // Wait returns the result of one that ends by itself.
 func (l *Live) Wait(limit time.Duration) Result {
 	l.T.Helper()
+	limit = max(limit, 2*time.Minute) // on a busy machine
 	select {
 	case <-l.Done:
 	case <-time.After(limit):

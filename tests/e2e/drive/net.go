@@ -6,21 +6,30 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
 
-// FreePort is a port of 127.0.0.1 that nobody listens at.
+// lastPort is the port that was given last.
+var lastPort atomic.Int32
+
+// FreePort is a port of 127.0.0.1 that nobody listens at: below those that the kernel gives
+// to who asks for any, and those that ai-sandbox picks, so that nobody else gets it.
 func FreePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		port := strconv.Itoa(10_000 + (os.Getpid()*100+int(lastPort.Add(1)))%9000)
+		if l, err := net.Listen("tcp4", "127.0.0.1:"+port); err == nil {
+			l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	t.Fatal("no port is free")
+	return ""
 }
 
 // Fetched is the status and body of an answer, or the error, without any proxy.

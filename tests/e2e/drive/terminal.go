@@ -25,6 +25,8 @@ type Terminal struct {
 	Cmd    *exec.Cmd
 	Done   chan struct{}
 	Out    Buffer
+	// Before are its settings before the start.
+	Before unix.Termios
 }
 
 // OnTerminal starts ai-sandbox on a terminal of its own, as a shell does.
@@ -51,6 +53,7 @@ func (b *Box) OnTerminal(t *testing.T, args ...string) *Terminal {
 	m.Resize(100, 30)
 	m.Cmd.Stdin, m.Cmd.Stdout, m.Cmd.Stderr = slave, slave, slave
 	m.Cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	m.Before = m.Settings()
 	if err := m.Cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +86,7 @@ func (m *Terminal) Resize(cols, rows int) {
 // Expect waits until the terminal shows something.
 func (m *Terminal) Expect(what string) {
 	m.T.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if strings.Contains(m.Out.String(), what) {
 			return
 		}
@@ -106,7 +109,7 @@ func (m *Terminal) Wait() int {
 	m.T.Helper()
 	select {
 	case <-m.Done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		m.T.Fatalf("ai-sandbox has not ended; the terminal shows %q", m.Out.String())
 	}
 	return m.Cmd.ProcessState.ExitCode()

@@ -42,7 +42,7 @@ func (s Suite) Config(t *testing.T, host, program string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(b.Dir, "ai-sandbox"), data, 0o755); err != nil {
+	if err := writeProgram(filepath.Join(b.Dir, "ai-sandbox"), data); err != nil {
 		t.Fatal(err)
 	}
 	const more = "allow = more.no.test"

@@ -90,10 +90,17 @@ func inOwnParent(t *testing.T, b Box) Box {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "probe"), probe, 0o755); err != nil {
+	if err := writeProgram(filepath.Join(dir, "probe"), probe); err != nil {
 		t.Fatal(err)
 	}
 	return b.In(dir)
+}
+
+// writeProgram is drive.WriteProgram, which stands on this package.
+func writeProgram(path string, text []byte) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, text, 0o755)
 }
 
 func net(args ...string) []string { return append([]string{"--net", "none"}, args...) }

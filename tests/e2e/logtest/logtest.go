@@ -77,14 +77,14 @@ func Log(t *testing.T, b Box) {
 		curl + "https://" + no + "/CANARY-path -o /dev/null || true\n" +
 		curl + "http://" + no + "/CANARY-path?q=CANARY-query\n" +
 		// The reason phrase, for clients that show it.
-		`p=${https_proxy#http://}; exec 3<>/dev/tcp/${p%:*}/${p#*:}; printf 'CONNECT ` + no + `:443 HTTP/1.1\r\nConnection: close\r\n\r\n' >&3; timeout 3 head -c 4096 <&3; exec 3>&-` + "\n" +
+		`p=${https_proxy#http://}; exec 3<>/dev/tcp/${p%:*}/${p#*:}; printf 'CONNECT ` + no + `:443 HTTP/1.1\r\nConnection: close\r\n\r\n' >&3; timeout 20 head -c 4096 <&3; exec 3>&-` + "\n" +
 		"openssl s_client -proxy ${https_proxy#http://} -connect " + ok + ":443 -servername " + no + " -brief </dev/null >/dev/null 2>&1 || true\n" +
 		curl + "--noproxy '*' http://" + internet.Refused + ":8443/CANARY-path >/dev/null 2>&1 || true\n" +
 		curl + "--noproxy '*' http://" + internet.Refused + ":8443/CANARY-path >/dev/null 2>&1 || true\n" +
 		"printf x >/dev/udp/" + internet.Refused + "/5353 || true\n" +
 		// One that is open when the session ends.
-		"sleep 60 | openssl s_client -proxy ${https_proxy#http://} -connect " + ok + ":443 -servername " + ok + " -brief >o 2>&1 &\n" +
-		"for i in $(seq 400); do grep -q ESTABLISHED o && break; sleep 0.02; done; grep ESTABLISHED o\n"
+		"sleep 600 | openssl s_client -proxy ${https_proxy#http://} -connect " + ok + ":443 -servername " + ok + " -brief >o 2>&1 &\n" +
+		"for i in $(seq 3000); do grep -q ESTABLISHED o && break; sleep 0.02; done; grep ESTABLISHED o\n"
 	file := filepath.Join(filepath.Dir(b.Dir), filepath.Base(b.Dir)+"-log.json")
 	t.Cleanup(func() { os.Remove(file) })
 	code, out, errs := b.Run(append([]string{"--report", file}, b.command(script, ok)...)...)
@@ -201,21 +201,21 @@ func Steer(t *testing.T, b Box) {
 	keep := b.Host("ok.test")
 	gone, later := "gone."+keep, "later."+keep
 	tunnel := func(host, name string) string {
-		return "(openssl s_client -proxy ${https_proxy#http://} -connect " + host + ":443 -servername " + host + " -brief < <(sleep 100) >/tmp/" + name + " 2>&1; touch /tmp/" + name + ".end) &\n" +
-			"for i in $(seq 400); do grep -q ESTABLISHED /tmp/" + name + " && break; sleep 0.02; done; grep ESTABLISHED /tmp/" + name + " || exit 3\n"
+		return "(openssl s_client -proxy ${https_proxy#http://} -connect " + host + ":443 -servername " + host + " -brief < <(sleep 1000) >/tmp/" + name + " 2>&1; touch /tmp/" + name + ".end) &\n" +
+			"for i in $(seq 3000); do grep -q ESTABLISHED /tmp/" + name + " && break; sleep 0.02; done; grep ESTABLISHED /tmp/" + name + " || exit 3\n"
 	}
 	// Plain answers under way, and one that has not begun.
 	plain := func(host, path, name string) string {
 		return "(curl -sSN http://" + host + path + " >/tmp/" + name + " 2>&1; touch /tmp/" + name + ".end) &\n"
 	}
 	begun := func(name string) string {
-		return "for i in $(seq 400); do grep -q begun /tmp/" + name + " && break; sleep 0.02; done; grep begun /tmp/" + name + " || exit 4\n"
+		return "for i in $(seq 3000); do grep -q begun /tmp/" + name + " && break; sleep 0.02; done; grep begun /tmp/" + name + " || exit 4\n"
 	}
 	script := tunnel(keep, "keep") + tunnel(gone, "gone") +
 		plain(keep, "/open", "plainkeep") + plain(gone, "/open", "plaingone") + plain(gone, "/silent", "silent") + begun("plainkeep") + begun("plaingone") +
 		"curl -sS http://" + later + "/ >page.new; mv page.new page\n" +
-		"for i in $(seq 1000); do [ -e go ] && break; sleep 0.05; done\n" +
-		"for n in gone plaingone silent; do for i in $(seq 200); do [ -e /tmp/$n.end ] && break; sleep 0.05; done; [ -e /tmp/$n.end ] && echo CUT $n; done\n" +
+		"until [ -e go ]; do sleep 0.05; done\n" +
+		"for n in gone plaingone silent; do for i in $(seq 1000); do [ -e /tmp/$n.end ] && break; sleep 0.05; done; [ -e /tmp/$n.end ] && echo CUT $n; done\n" +
 		"for n in keep plainkeep; do [ -e /tmp/$n.end ] || echo KEPT $n; done\n" +
 		"curl -sS -o /dev/null -w 'later %{http_code}\\n' http://" + later + "/\n" +
 		"curl -sS -o /dev/null -w 'gone %{http_code}\\n' http://" + gone + "/\n" +

@@ -120,13 +120,13 @@ func dialFrom(port, addr string) string {
 
 func dialWith(d net.Dialer, addr string) string {
 	start := time.Now()
-	d.Timeout = 3 * time.Second
+	d.Timeout = 15 * time.Second
 	c, err := d.Dial("tcp", addr)
 	if err != nil {
 		return outcome(start, nil, err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(time.Second)) // the read tells
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second)) // the read tells
 	_, _ = io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
 	b, err := io.ReadAll(io.LimitReader(c, 400))
 	if len(b) > 0 {
@@ -142,7 +142,7 @@ func datagram(addr string, msg []byte) string {
 		return outcome(start, nil, err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(700 * time.Millisecond)) // the read tells
+	_ = c.SetDeadline(time.Now().Add(5 * time.Second)) // the read tells
 	if _, err := c.Write(msg); err != nil {
 		return outcome(start, nil, err)
 	}
@@ -175,7 +175,7 @@ func sweep(addr string) {
 	for range 256 {
 		wg.Go(func() {
 			for p := range ports {
-				c, err := net.DialTimeout("tcp", net.JoinHostPort(addr, strconv.Itoa(p)), 3*time.Second)
+				c, err := net.DialTimeout("tcp", net.JoinHostPort(addr, strconv.Itoa(p)), 30*time.Second)
 				kind := "open"
 				var errno syscall.Errno
 				switch {

@@ -71,7 +71,7 @@ func Upstream(t *testing.T, at Place) {
 		// Not the way past the list, either, although somebody has allowed it.
 		"echo PROXY; " + curl + "--noproxy '' -x $http_proxy http://" + proxy.Addr() + "/; " + curl + "--noproxy '' -p -x $http_proxy http://" + proxy.Addr() + "/; " +
 		"cat /etc/aisb/GUIDE.md /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n'; find /run /etc/aisb 2>/dev/null; " +
-		"touch up; for i in $(seq 600); do [ -e go ] && break; sleep 0.05; done; echo LATER; " + curl + "https://" + later + "/"
+		"touch up; until [ -e go ]; do sleep 0.05; done; echo LATER; " + curl + "https://" + later + "/"
 	watch := c.Watch(func(string) bool { return false })
 	l := b.Start(t, append(args, "--", "bash", "-c", script)...)
 	drive.Eventually(t, time.Minute, "the session", func() bool { _, err := os.Stat(filepath.Join(b.Dir, "up")); return err == nil })
@@ -147,7 +147,7 @@ func Upstream(t *testing.T, at Place) {
 	// What is wrong with the proxy is said, and nothing goes another way.
 	fails := func(what, says string, code int, more ...string) {
 		t.Helper()
-		args := append(append([]string{"--gate-engine", at.Engine, "--allow", b.Host("ok.test")}, more...), "--", "sh", "-c", curl+"http://"+b.Host("ok.test")+"/; sleep 0.2; exit 7")
+		args := append(append([]string{"--gate-engine", at.Engine, "--allow", b.Host("ok.test")}, more...), "--", "sh", "-c", curl+"http://"+b.Host("ok.test")+"/; sleep 2; exit 7")
 		r := b.Run(args...)
 		if r.Code != code || strings.Count(r.Err, says) != 1 || strings.Contains(r.Out, at.Net.Marker) || len(c.In(r.Out+r.Err)) > 0 {
 			t.Errorf("%s: want %d and %q once: %s", what, code, says, r)

@@ -49,6 +49,11 @@ func socketsIn(limit int, trees []string) ([][]string, error) {
 		return nil, err
 	}
 	bound, lost := boundSockets(table, trees)
+	if len(lost) > 0 {
+		if now, err := diagSockets(); err == nil { // one that was closed since then leads nowhere
+			lost = slices.DeleteFunc(lost, func(s boundSocket) bool { return !slices.Contains(now, s) })
+		}
+	}
 	moved := map[socketFile]bool{}
 	for _, s := range lost {
 		moved[s.file] = true

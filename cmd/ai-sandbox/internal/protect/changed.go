@@ -125,10 +125,11 @@ func whatOf(name string) string {
 
 // The bounds of the walk.
 const (
-	maxChanges = 100
-	maxEntries = 100_000
-	walkTime   = 200 * time.Millisecond
-	chunk      = 1024
+	maxChanges  = 100
+	maxEntries  = 100_000
+	freeEntries = 2000 // which are looked at however long that takes
+	walkTime    = 200 * time.Millisecond
+	chunk       = 1024
 )
 
 // Findings are what a walk has found.
@@ -242,7 +243,11 @@ func (w *walk) add(p place) {
 	}
 }
 
-func (w *walk) over() bool { return w.entries > maxEntries || time.Now().After(w.until) }
+// over tells whether that was enough. Small trees are gone through whole, however little
+// this process is let run.
+func (w *walk) over() bool {
+	return w.entries > maxEntries || w.entries > freeEntries && time.Now().After(w.until)
+}
 
 func (w *walk) found(p, what string) {
 	if w.seen[p] {

@@ -343,8 +343,8 @@ func checked(a answer, port uint16) (*net.TCPConn, error) {
 
 // replies reads what the entrypoint answers until it is gone.
 func (s *Server) replies() {
-	defer closeAll(s.listeners) // a client is told at once that there is nobody
 	defer close(s.gone)
+	defer closeAll(s.listeners) // a client is told at once that there is nobody
 	buf, oob := make([]byte, spec.PublishMessage), make([]byte, unix.CmsgSpace(4*4))
 	for {
 		n, oobn, _, _, err := s.conn.ReadMsgUnix(buf, oob)

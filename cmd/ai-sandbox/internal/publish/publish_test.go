@@ -250,6 +250,14 @@ func TestForgedConnections(t *testing.T) {
 	good, wrong := dial(), dialOther()
 	defer good.Close()
 	defer wrong.Close()
+	for _, c := range []*net.TCPConn{good, wrong} { // accepted, and so counted in what follows
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for name, answer := range map[string]struct {
 		fds   []int
 		errno uint32

@@ -312,13 +312,24 @@ func (o *output) copy() {
 				return
 			}
 		}
-		if err != nil {
+		if err != nil && (!errors.Is(err, os.ErrDeadlineExceeded) || !o.waiting()) {
 			return
 		}
 		if o.ending.Load() {
 			o.quiet()
 		}
 	}
+}
+
+// waiting tells whether there is something to read: where this process was not let run
+// for the time of the silence, there may be.
+func (o *output) waiting() bool {
+	raw, err := o.from.SyscallConn()
+	n := 0
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { n, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0) })
+	}
+	return err == nil && n > 0
 }
 
 // last is called when the command has ended. What it wrote is in the pipe by now.

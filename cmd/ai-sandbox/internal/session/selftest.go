@@ -21,6 +21,10 @@ type canary struct {
 	l net.Listener
 }
 
+// singTime is how long a word to or from the canary may take: not long for a machine that
+// is busy with other starts.
+const singTime = 5 * time.Second
+
 // newCanary is nil where nothing is shut.
 func (r *run) newCanary() (*canary, error) {
 	if r.req.Policy.Net.Mode == policy.NetHost {
@@ -44,7 +48,7 @@ func (r *run) newCanary() (*canary, error) {
 			}
 			go func() {
 				defer conn.Close()
-				_ = conn.SetDeadline(time.Now().Add(time.Second))
+				_ = conn.SetDeadline(time.Now().Add(singTime))
 				_, _ = io.WriteString(conn, c.Hello) // who does not read it has no answer
 			}()
 		}
@@ -66,10 +70,10 @@ func (c *canary) sings() error {
 		return nil
 	}
 	got := ""
-	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp4", c.l.Addr().String())
+	conn, err := (&net.Dialer{Timeout: singTime}).DialContext(context.Background(), "tcp4", c.l.Addr().String())
 	if err == nil {
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(time.Second))
+		_ = conn.SetDeadline(time.Now().Add(singTime))
 		var text []byte
 		text, err = io.ReadAll(io.LimitReader(conn, int64(len(c.Hello))+1))
 		got = string(text)

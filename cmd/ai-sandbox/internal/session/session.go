@@ -41,11 +41,12 @@ const (
 )
 
 // graceTime is how long a command may take to end after SIGTERM or SIGHUP;
-// drainTime how long its last output may take after it has ended.
+// drainTime how long its last output may take after it has ended; lostTime how long its
+// end may stay unsaid after that of its streams.
 const (
 	graceTime = 10 * time.Second
 	drainTime = 10 * time.Second
-	lostTime  = time.Second
+	lostTime  = 5 * time.Second
 )
 
 // A Manager knows where sessions live on this machine.
