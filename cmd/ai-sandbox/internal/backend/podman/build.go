@@ -66,12 +66,12 @@ func (c *Client) BuildImage(ctx context.Context, b imagebuild.Build) (string, er
 	return img.ID, nil
 }
 
-// whileGone puts an image into podman's store, again where somebody has removed another
-// one at that moment.
-func whileGone(ctx context.Context, put func() error) error {
-	err := put()
+// whileGone puts an image into podman's store, or lists something of it, again where
+// somebody has removed another one at that moment.
+func whileGone(ctx context.Context, f func() error) error {
+	err := f()
 	for n := 1; n < storeTries && err != nil && ctx.Err() == nil && imageGone(err); n++ {
-		err = put()
+		err = f()
 	}
 	return err
 }
@@ -81,11 +81,12 @@ func whileGone(ctx context.Context, put func() error) error {
 const storeTries = 6
 
 // imageGone tells whether that is why it ended: podman looked through the other image for
-// its layers (storage.ErrLayerUnknown), or did not fetch a layer that was there, and of
-// the other one alone (containers/image, storage_dest.go).
+// its layers or for what it is (storage.ErrLayerUnknown, ErrImageUnknown), or did not
+// fetch a layer that was there, and of the other one alone (containers/image,
+// storage_dest.go).
 func imageGone(err error) bool {
 	text := err.Error()
-	return strings.Contains(text, "layer not known") || strings.Contains(text, "layer for blob ") && strings.Contains(text, " not found")
+	return strings.Contains(text, "layer not known") || strings.Contains(text, "image not known") || strings.Contains(text, "layer for blob ") && strings.Contains(text, " not found")
 }
 
 // stepError is how podman reports a step that failed, with its whole text.

@@ -75,6 +75,7 @@ func TestWhileGone(t *testing.T) {
 	}{
 		{"", false, 1},
 		{"layer not known", false, 4},
+		{"look up an image: image not known", false, 4},
 		{blob, false, 4},
 		{blob, true, 1},
 		{"manifest unknown", false, 1},

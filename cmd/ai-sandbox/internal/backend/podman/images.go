@@ -10,6 +10,7 @@ import (
 
 	"github.com/containers/podman/v5/pkg/bindings/containers"
 	"github.com/containers/podman/v5/pkg/bindings/images"
+	"github.com/containers/podman/v5/pkg/domain/entities/types"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/imagebuild"
 	"ai-sandbox/image"
@@ -38,12 +39,22 @@ func (c *Client) ListImages(ctx context.Context) ([]imagebuild.Found, error) {
 	return out, nil
 }
 
+// allContainers are podman's own and those of others, such as of builds. podman looks each
+// one's image up after it has made the list.
+func allContainers(conn context.Context) (list []types.ListContainer, err error) {
+	err = whileGone(conn, func() (err error) {
+		list, err = containers.List(conn, new(containers.ListOptions).WithAll(true).WithExternal(true))
+		return err
+	})
+	return list, err
+}
+
 // ImageUsers are the names of the containers, of anybody's, that use an image, by the
 // images' ids.
 func (c *Client) ImageUsers(ctx context.Context) (map[string][]string, error) {
 	conn, done := c.with(ctx)
 	defer done()
-	list, err := containers.List(conn, new(containers.ListOptions).WithAll(true).WithExternal(true))
+	list, err := allContainers(conn)
 	if err != nil {
 		return nil, fmt.Errorf("list the containers: %w", translate(err))
 	}

@@ -18,7 +18,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/containers/podman/v5/pkg/bindings/containers"
 	"github.com/containers/podman/v5/pkg/bindings/images"
 	"golang.org/x/sys/unix"
 
@@ -68,7 +67,7 @@ func (c *Client) working(ctx context.Context, b imagebuild.Build, since time.Tim
 	}
 	conn, done := c.with(ctx)
 	defer done()
-	list, err := containers.List(conn, new(containers.ListOptions).WithAll(true).WithExternal(true))
+	list, err := allContainers(conn)
 	if err != nil {
 		return 0, fmt.Errorf("list the containers of builds: %w", err)
 	}
