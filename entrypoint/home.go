@@ -29,13 +29,42 @@ func seedHome(home string, sp *spec.Spec) []spec.HomeNote {
 	}
 	link(home, sp, tell)
 	for _, f := range sp.Seeds {
+		if n := users(home, sp, f.Path); n != nil {
+			if home+"/"+n.Path != f.Path { // or else it is there
+				tell(n)
+			}
+			continue
+		}
 		tell(makeSeed(home, f))
 	}
 	for _, m := range sp.Managed {
+		if n := users(m.Home, sp, m.Home+"/"+m.Path); n != nil {
+			tell(n)
+			continue
+		}
 		n := manage(m)
 		tell(&n)
 	}
 	return notes
+}
+
+// users tells that a path in the home is or lies in what the user shows there, by a mount
+// or a link: that is the host's, and nothing of ours is written to it.
+func users(home string, sp *spec.Spec, at string) *spec.HomeNote {
+	shown := slices.Clone(sp.Mounts)
+	for _, l := range sp.Links {
+		if l.To != "" {
+			shown = append(shown, l.Path)
+		}
+	}
+	if below, ok := mountAt(home, shown, strings.TrimPrefix(at, home+"/")); ok {
+		return mountedThere(below)
+	}
+	return nil
+}
+
+func mountedThere(below string) *spec.HomeNote {
+	return &spec.HomeNote{Path: below, State: spec.NoteUnread, Reason: "something is mounted there", Mend: spec.MendMount}
 }
 
 // makeSeed makes a file where nothing is.

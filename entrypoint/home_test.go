@@ -90,6 +90,22 @@ func TestSeedHome(t *testing.T) {
 	if len(told) != 1 || told[0].Path != "mnt" || listing(t, mounted) != was {
 		t.Errorf("in a mount: %+v\n%s", told, listing(t, mounted))
 	}
+	// Nor is anything written there, or through a link that the user's mount is seen by;
+	// right beside it is.
+	plant(t, filepath.Join(mounted, "m"), "the host's")
+	was = listing(t, mounted)
+	shown := &spec.Spec{
+		Mounts: []string{home, mounted}, Links: []spec.Link{{Path: at("shown/m"), To: filepath.Join(mounted, "m")}, {Path: at("shown/s"), To: filepath.Join(mounted, "s")}},
+		Seeds:   []spec.Seed{{Path: at("mnt/seed"), Mode: 0o600}, {Path: at("shown/s"), Mode: 0o600}, {Path: at("mnt2/seed"), Content: []byte("x"), Mode: 0o600}},
+		Managed: []spec.Managed{{Home: home, Path: "mnt/m", Content: []byte("x"), Mode: 0o600}, {Home: home, Path: "shown/m", Content: []byte("x"), Mode: 0o600}, {Home: home, Path: "mnt2/m", Content: []byte("x"), Mode: 0o600}},
+	}
+	told = seedHome(home, shown)
+	if len(told) != 2 || told[0].Path != "mnt" || told[0].Mend != spec.MendMount || told[1].Path != "shown/m" || listing(t, mounted) != was {
+		t.Errorf("files in a mount: %+v\n%s", told, listing(t, mounted))
+	}
+	read(at("mnt2/seed"), "x")
+	read(at("mnt2/m"), "x")
+	read(at("shown/m"), "the host's")
 
 	// A link that was planted where a seed goes leads nowhere, and its target
 	// stays as it is.

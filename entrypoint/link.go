@@ -107,7 +107,7 @@ func mountAt(home string, mounts []string, rel string) (string, bool) {
 func makeLink(home string, mounts []string, l spec.Link) *spec.HomeNote {
 	rel := strings.TrimPrefix(l.Path, home+"/")
 	if below, ok := mountAt(home, mounts, rel); ok {
-		return wanted(l, &spec.HomeNote{Path: below, State: spec.NoteUnread, Reason: "something is mounted there"})
+		return wanted(l, mountedThere(below))
 	}
 	dir, note := openBeneath(home, path.Dir(rel), l.To != "")
 	if note != nil {

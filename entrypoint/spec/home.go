@@ -94,6 +94,9 @@ const (
 	MendTree = "tree"
 	// MendOpen: it is a directory whose permissions keep its owner out.
 	MendOpen = "open"
+	// MendMount: it is what the user mounts, and only without that mount is anything
+	// brought in.
+	MendMount = "mount"
 )
 
 func checkHome(s Spec) (errs []error) {

@@ -42,6 +42,8 @@ func mend(n spec.HomeNote, p policy.Policy) string {
 		inside = `sh -c 'find "$0" -type d -exec chmod u+rwx {} \; ; rm -rf "$0"' ` + at
 	case spec.MendOpen:
 		inside = "chmod u+rwx " + at
+	case spec.MendMount:
+		return "drop that mount if it should be"
 	default:
 		return "mend that, or run with --ephemeral-home"
 	}
