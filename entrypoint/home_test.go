@@ -7,9 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"ai-sandbox/entrypoint/spec"
 )
@@ -235,6 +238,67 @@ func TestLinksGo(t *testing.T) {
 	holds("replaced by a link", "/a: d---------\n/a/prompts: mine\n/a/prompts.own: d---------\n/a/prompts.own/mine: x\n")
 }
 
+// What can't be taken away yet is taken away as soon as it can be.
+func TestLinksGoLater(t *testing.T) {
+	for _, tc := range []struct {
+		what, rel string
+		mode      os.FileMode
+		mounted   bool
+	}{
+		{"its directory can't be written", "a/b", 0o555, false},
+		{"its directory is shut", "a/b", 0, false},
+		{"the one above is", "a/c/d", 0, false},
+		{"a mount hides it", "a/b", 0o700, true},
+	} {
+		home := t.TempDir()
+		a := filepath.Join(home, "a")
+		plant(t, filepath.Join(home, tc.rel+spec.OwnSuffix), "x")
+		// As no root, and on a thread that ends with it.
+		t.Run(tc.what, func(t *testing.T) {
+			runtime.LockOSThread()
+			if os.Getuid() == 0 {
+				const nobody = 65534
+				err := filepath.WalkDir(home, func(p string, _ fs.DirEntry, err error) error { return errors.Join(err, os.Chown(p, nobody, nobody)) })
+				if err = errors.Join(err, os.Chmod(filepath.Dir(home), 0o755), unix.Setfsuid(nobody)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			start := func(mounts []string, links ...spec.Link) {
+				seedHome(home, &spec.Spec{Mounts: mounts, Links: links})
+			}
+			holds := func(when, want string) {
+				t.Helper()
+				if got, err := os.Readlink(filepath.Join(home, tc.rel)); got != want {
+					t.Errorf("%s it is %q, %v", when, got, err)
+				}
+			}
+			start(nil, spec.Link{Path: filepath.Join(home, tc.rel), To: "/run/aisb-mounts/1"})
+			holds("linked", "/run/aisb-mounts/1")
+			var mounts []string
+			if tc.mounted {
+				mounts = []string{a}
+			}
+			if err := os.Chmod(a, tc.mode); err != nil {
+				t.Fatal(err)
+			}
+			start(mounts)
+			start(mounts)
+			if err := os.Chmod(a, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			holds("not taken away yet", "/run/aisb-mounts/1")
+			start(nil)
+			holds("taken away", "")
+			if _, err := os.Stat(filepath.Join(home, tc.rel)); err != nil {
+				t.Errorf("what was there: %v", err)
+			}
+			if _, err := os.Stat(filepath.Join(home, spec.LinksRecord)); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the record: %v", err)
+			}
+		})
+	}
+}
+
 // The record of links is the sandbox's to write: whatever is in it leads to nothing but
 // links of ours beneath the home.
 func TestLinksForged(t *testing.T) {
@@ -270,6 +334,8 @@ func TestLinksForged(t *testing.T) {
 			t.Errorf("%q: %+v", record, notes)
 		}
 		got := strings.Replace(listing(t, home), "/ours: /run/aisb-mounts/1\n", "", 1)
+		// What is below a mount may be there without it.
+		got = strings.Replace(got, `/.aisb-links: ["mnt/link","mnt/gone","mnt/there","mnt/gone.own/deep"]`+"\n", "", 1)
 		if got != want || listing(t, victim) != outside {
 			t.Errorf("%q: the home is\n%sand outside\n%s", record, got, listing(t, victim))
 		}

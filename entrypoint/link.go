@@ -38,8 +38,8 @@ func link(home string, sp *spec.Spec, tell func(*spec.HomeNote)) {
 	was, err := readAt(dir, spec.LinksRecord)
 	if err == nil {
 		for _, rel := range recorded(was) {
-			if !listed[rel] {
-				unlink(home, sp.Mounts, rel)
+			if !listed[rel] && !unlink(home, sp.Mounts, rel) {
+				made = append(made, rel)
 			}
 		}
 	}
@@ -69,21 +69,22 @@ func recorded(text []byte) []string {
 	return list[:min(len(list), maxRecorded)]
 }
 
-// unlink takes an earlier start's link away, where it still is one.
-func unlink(home string, mounts []string, rel string) {
+// unlink takes an earlier start's link away, where it still is one. Without done it may
+// still be there, behind a mount or permissions, and is to be taken away later.
+func unlink(home string, mounts []string, rel string) (done bool) {
 	if _, ok := mountAt(home, mounts, rel); ok {
-		return
+		return false
 	}
 	dir, note := openBeneath(home, path.Dir(rel), false)
 	if note != nil {
-		return
+		return note.Mend != spec.MendOpen
 	}
 	defer unix.Close(dir)
 	name := path.Base(rel)
 	if to, err := readlinkAt(dir, name); err == nil && !strings.HasPrefix(to, spec.LinkTarget) {
-		return
+		return true
 	}
-	_ = linkAt(dir, name, "") // what can't go leads nowhere
+	return linkAt(dir, name, "") == nil // what can't go leads nowhere
 }
 
 func readlinkAt(dir int, name string) (to string, err error) {
