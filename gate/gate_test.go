@@ -129,6 +129,30 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// A link-local address stands beside the range that it is in, for which the range has
+// no effect: squid is told of it once in each ACL.
+func TestRangeAndAddress(t *testing.T) {
+	c := config(t)
+	c.AllowPrivate = parse(t, "169.254.0.0/16", "169.254.169.254")
+	files, err := Files(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := string(files[FrontConf])
+	for _, line := range []string{"acl inward_0_addrs dst -n 169.254.0.0/16\n", "acl spelled_0_addrs dst -n 169.254.169.254/32\n"} {
+		if !strings.Contains(conf, line) {
+			t.Errorf("no %q in\n%s", line, conf)
+		}
+	}
+	r := NewRules(c.Allow, c.AllowPrivate)
+	for host, want := range map[string]string{"169.254.169.254": "", "169.254.169.253": ReasonAddress} {
+		h := ParseHost(host)
+		if got := r.Request(h, 80) + r.Addresses(h, 80, []netip.Addr{h.Addr}); got != want {
+			t.Errorf("%s: %q", host, got)
+		}
+	}
+}
+
 func TestFilesRefuses(t *testing.T) {
 	good := config(t)
 	for name, change := range map[string]func(*Config){

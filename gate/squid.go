@@ -5,6 +5,7 @@ package gate
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -240,6 +241,7 @@ type group struct {
 	ports []string
 	names []string // as dstdomain and ssl::server_name read them
 	addrs []string
+	last  netip.Prefix // of addrs
 }
 
 // groups splits a normalised list by port.
@@ -258,6 +260,12 @@ func groups(list []policy.Entry) []group {
 		}
 		switch {
 		case e.Name == "":
+			// A link-local address can stand after the range that it is in, see
+			// Normalise, and squid complains of both in one ACL.
+			if e.LinkLocal() && g.last.Contains(e.Prefix.Addr()) {
+				continue
+			}
+			g.last = e.Prefix
 			g.addrs = append(g.addrs, e.Prefix.String())
 		case e.Subdomains:
 			g.names = append(g.names, "."+e.Name)

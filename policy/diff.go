@@ -526,10 +526,10 @@ func letsThrough(list []Entry, e Entry) bool {
 	for _, port := range e.Ports() {
 		one := e
 		one.Port = port
-		if slices.ContainsFunc(list, func(o Entry) bool { return o.Covers(one) }) {
+		if slices.ContainsFunc(list, func(o Entry) bool { return o.Covers(one) && (o.LinkLocal() || !e.LinkLocal()) }) {
 			continue
 		}
-		if e.Name != "" {
+		if e.Name != "" || e.LinkLocal() {
 			return false
 		}
 		var ranges []netip.Prefix

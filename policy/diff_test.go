@@ -12,6 +12,22 @@ import (
 	"unicode"
 )
 
+// A range of link-local addresses lets through none that is not listed by itself.
+func TestDiffLinkLocal(t *testing.T) {
+	in := plain()
+	in.AllowPrivate = []Entry{entry(t, "169.254.0.0/16")}
+	a, err1 := Resolve(in)
+	in.AllowPrivate = append(in.AllowPrivate, entry(t, "169.254.169.254"))
+	b, err2 := Resolve(in)
+	if err1 != nil || err2 != nil {
+		t.Fatal(err1, err2)
+	}
+	const line = "allow_private 169.254.169.254 (these addresses, ports 80 and 443; may lead to private addresses)"
+	if d, back := Diff(a, b), Diff(b, a); !slices.Equal(d.More, []string{line}) || !slices.Equal(back.Less, []string{"no " + line}) {
+		t.Errorf("%+v, and back %+v", d, back)
+	}
+}
+
 // What changes is named in words, on the right side.
 func TestDiff(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -382,7 +382,8 @@ func (e Entry) Match(host string, port uint16) bool {
 }
 
 // LinkLocal reports whether e spells out one link-local address, which is the
-// only way to let a session reach one (a cloud's metadata service, say).
+// only way to let a session reach one (a cloud's metadata service, say). A range that
+// Covers it lets through less.
 func (e Entry) LinkLocal() bool {
 	return e.Prefix.IsSingleIP() && e.Prefix.Addr().IsLinkLocalUnicast()
 }
@@ -425,7 +426,8 @@ func Normalise(list []Entry) []Entry {
 }
 
 // coveredBy looks up what could cover e instead of comparing it with each: lists
-// of a hundred thousand entries are normal for some.
+// of a hundred thousand entries are normal for some. A range does not let through
+// what one address does: see LinkLocal.
 func coveredBy(set map[Entry]bool, e Entry) bool {
 	ports := []uint16{e.Port}
 	if slices.Contains(DefaultPorts[:], e.Port) {
@@ -433,7 +435,7 @@ func coveredBy(set map[Entry]bool, e Entry) bool {
 	}
 	for _, port := range ports {
 		if e.Name == "" {
-			for bits := e.Prefix.Bits(); bits >= minBits; bits-- {
+			for bits := e.Prefix.Bits(); bits >= minBits && (bits == e.Prefix.Bits() || !e.LinkLocal()); bits-- {
 				c := Entry{Prefix: netip.PrefixFrom(e.Prefix.Addr(), bits).Masked(), Port: port}
 				if c != e && set[c] {
 					return true

@@ -239,6 +239,9 @@ func TestNormalise(t *testing.T) {
 		{".x.example:443 x.example", ".x.example:443 x.example"},
 		{"notx.example .x.example", "notx.example .x.example"},
 		{"10.0.0.0/8 10.1.0.0/16 10.1.2.3:443 10.1.2.3:22", "10.0.0.0/8 10.1.2.3:22"},
+		// A range opens no link-local address in it: Entry.LinkLocal.
+		{"169.254.0.0/16 169.254.169.254 169.254.169.254:80", "169.254.0.0/16 169.254.169.254"},
+		{"169.254.0.0/16 169.254.1.0/24 fe80::/10 fe80::1", "169.254.0.0/16 fe80::/10 fe80::1"},
 		{"2001:db8::1 192.0.2.1 z.example", "z.example 192.0.2.1 2001:db8::1"},
 	} {
 		list, err := ParseEntries(strings.Fields(c.in))

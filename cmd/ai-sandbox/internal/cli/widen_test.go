@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/netip"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
+	"ai-sandbox/gate"
 	"ai-sandbox/policy"
 )
 
@@ -74,12 +76,8 @@ func allowsMore(was, is policy.Policy) []string {
 		if is.Net.Engine != was.Net.Engine || is.Net.GateName != was.Net.GateName {
 			more("gate %s %s, not %s %s", is.Net.Engine, is.Net.GateName, was.Net.Engine, was.Net.GateName)
 		}
-		for _, list := range [][2][]policy.Entry{{is.Net.Allow, was.Net.Allow}, {is.Net.AllowPrivate, was.Net.AllowPrivate}} {
-			for _, e := range list[0] {
-				if !slices.ContainsFunc(list[1], func(have policy.Entry) bool { return have.Covers(e) }) {
-					more("host %s", e)
-				}
-			}
+		for _, what := range reaches(was.Net, is.Net) {
+			more("host %s", what)
 		}
 	}
 	is.Net = was.Net
@@ -182,6 +180,54 @@ func allowsMore(was, is policy.Policy) []string {
 	return out
 }
 
+// reaches lists what the gate of one network lets through and that of another one
+// does not, over the hosts that their lists are about and some others, and over where
+// a name may lead.
+func reaches(was, is policy.Net) []string {
+	rules := func(n policy.Net) gate.Rules {
+		r := gate.NewRules(n.Allow, n.AllowPrivate)
+		if n.Upstream != nil {
+			r.Upstream = &gate.Upstream{Upstream: *n.Upstream, Addrs: []netip.Addr{netip.MustParseAddr("198.51.100.99")}}
+		}
+		return r
+	}
+	before, now := rules(was), rules(is)
+	anywhere := []netip.Addr{
+		netip.MustParseAddr("198.51.100.40"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("169.254.169.254"),
+	}
+	hosts := []string{"other.example.org", "169.254.169.254", "127.0.0.1", "10.0.0.1"}
+	ports := []uint16{22, 80, 443, 5432}
+	for _, e := range slices.Concat(was.Allow, was.AllowPrivate, is.Allow, is.AllowPrivate) {
+		if e.Port != 0 {
+			ports = append(ports, e.Port)
+		}
+		if e.Name != "" {
+			hosts = append(hosts, e.Name, "below."+e.Name)
+		} else {
+			hosts = append(hosts, e.Prefix.Addr().String(), e.Prefix.Addr().Next().String())
+		}
+	}
+	var out []string
+	for _, written := range hosts {
+		h := gate.ParseHost(written)
+		leads := anywhere
+		if h.Addr.IsValid() {
+			leads = []netip.Addr{h.Addr}
+		}
+		for _, port := range ports {
+			for _, a := range leads {
+				passes := func(r gate.Rules) bool {
+					return r.Request(h, port) == "" && r.Addresses(h, port, []netip.Addr{a}) == ""
+				}
+				if passes(now) && !passes(before) {
+					out = append(out, fmt.Sprintf("%s:%d at %s", written, port, a))
+				}
+			}
+		}
+	}
+	return out
+}
+
 // narrows judges one pair of files: where the project's is obeyed without trust,
 // a run with it may do no more than one without. It tells whether there was
 // anything to compare.
@@ -213,7 +259,7 @@ func (j judge) narrows(t *testing.T, l config.Layers) (obeyed, compared bool) {
 // values of its kind.
 var examples = map[string][]string{
 	"allow":              {"a.example.com", ".example.com", "a.example.com:8443", "b.test", "192.0.2.0/24", "192.0.2.7", "x y"},
-	"allow_private":      {"127.0.0.1:5432", "db.example.com", ".example.com"},
+	"allow_private":      {"127.0.0.1:5432", "db.example.com", ".example.com", "169.254.0.0/16", "169.254.169.254"},
 	"gate":               {"work"},
 	"upstream_proxy":     {"http://proxy.example.com:3128"},
 	"upstream_auth_file": {"/nowhere"},
@@ -340,6 +386,9 @@ func FuzzNarrowing(f *testing.F) {
 	for _, s := range [][2]string{
 		{"allow = a.example.com", "allow =\nallow = a.example.com:443"},
 		{"net = unix\n[profile p]\nfs = ro", "net = none\n[profile p]\nfs ="},
+		{"allow_private = 169.254.0.0/16", "allow_private =\nallow_private = 169.254.169.254"},
+		{"allow_private = 169.254.0.0/16\nallow_private = 169.254.169.254", "allow_private =\nallow_private = 169.254.169.254:80"},
+		{"upstream_proxy = http://proxy.example.com:3128\nallow = .example.com\nallow_private = .example.com", "allow_private ="},
 		{"env = A=1\nenv = A=2", "env = A=1"},
 		{"env = AI_API_TOKEN=x\nenv = TERM=1\nenv = PATH", "env ="},
 		{"profile = local", "profile =\nephemeral_home = true"},

@@ -50,13 +50,14 @@ func (l Layers) Settle() (Settings, error) {
 
 // Wider lists what the project's file widens over another one in its place; see
 // the function of that name. Variables and flags have no part in it but for the
-// profile that they choose: they are the user's, whatever the file says.
+// profile that they choose and whether there is an upstream proxy: they are the
+// user's, whatever the file says.
 func (l Layers) Wider(than File) []Item {
 	other := l
 	other.Project = than
 	lower, _ := Resolve(other.files()...) // what is wrong in a file is Settle's to report
 	with, _ := Resolve(l.files()...)
-	return Wider(lower, with)
+	return append(Wider(lower, with), farther(lower, with, slices.Concat(lower["upstream_proxy"], l.Env, l.Flags))...)
 }
 
 func (l Layers) files() [][]Item {

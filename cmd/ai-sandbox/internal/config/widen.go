@@ -112,7 +112,8 @@ func adding(lower []string, value string) bool {
 }
 
 // hosts is adding for the allowlist's grammar: an entry that another covers adds
-// nothing.
+// nothing. But a link-local address is opened by an entry that is that very address,
+// and by no range that it is in.
 func hosts(lower []string, value string) bool {
 	if !adding(lower, value) {
 		return false
@@ -123,8 +124,20 @@ func hosts(lower []string, value string) bool {
 	}
 	return !slices.ContainsFunc(lower, func(l string) bool {
 		have, err := policy.ParseEntry(l)
-		return err == nil && have.Covers(e)
+		return err == nil && have.Covers(e) && (have.LinkLocal() || !e.LinkLocal())
 	})
+}
+
+// farther tells whether the files take something out of allow_private where the gate
+// goes through an upstream proxy: what is still let through is the proxy's to look up
+// then, and where it leads is not judged any more.
+func farther(lower, with Settings, proxy []Item) []Item {
+	after := valuesOf(with["allow_private"])
+	if !slices.ContainsFunc(proxy, func(it Item) bool { return it.Key == "upstream_proxy" && it.Value != "" }) ||
+		!slices.ContainsFunc(valuesOf(lower["allow_private"]), func(v string) bool { return !slices.Contains(after, v) }) {
+		return nil
+	}
+	return []Item{{Key: "allow_private"}}
 }
 
 // variables is adding where a later entry of the same name wins. A constant keeps

@@ -38,6 +38,10 @@ func TestWider(t *testing.T) {
 		{"allow = a.example.com", "allow = a b", "allow=a b"},
 		{"allow = 127.0.0.1", "allow_private = 127.0.0.1", "allow_private=127.0.0.1"},
 
+		{"allow_private = 169.254.0.0/16", "allow_private =\nallow_private = 169.254.169.254", "allow_private=169.254.169.254"},
+		{"allow_private = 169.254.0.0/16", "allow_private = 169.254.169.0/24", ""},
+		{"allow_private = 169.254.169.254", "allow_private =\nallow_private = 169.254.169.254:80", ""},
+
 		{"", "env = A=1", "env=A=1"},
 		{"", "env = A", "env=A"},
 		{"env = A=1", "env = A=1", ""},

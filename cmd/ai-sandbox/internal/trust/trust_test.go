@@ -57,6 +57,8 @@ func TestDecide(t *testing.T) {
 		{name: "narrowing that makes no difference is gone", user: "fs = ro", trusted: "fs = ro", now: "", obey: true, diff: "- fs = ro"},
 		{name: "emptied", user: "fs = ro\ngate = work", trusted: none, now: "fs =\ngate =", diff: "+ fs = !\n+ gate = !"},
 		{name: "a list emptied", user: "allow = x.test", trusted: none, now: "allow =", obey: true, diff: "+ allow ="},
+		{name: "allow_private emptied", user: "allow_private = x.test", trusted: none, now: "allow_private =", obey: true, diff: "+ allow_private ="},
+		{name: "behind a proxy, which judges less", user: "upstream_proxy = http://proxy.example.com:3128\nallow_private = x.test", trusted: none, now: "allow_private =", diff: "+ allow_private = !"},
 		{name: "an emptied list is full again", user: "allow = x.test", trusted: "allow =", now: "", diff: "- allow = !"},
 		{name: "chooses a profile", user: "[profile open]\nallow = x.test", trusted: none, now: "profile = open", diff: "+ profile = open !"},
 		{name: "a profile that is not chosen", trusted: none, now: "[profile a]\nallow = x.test\n[profile b]\nfs = ro", obey: true, diff: "+ [profile a]\n+ allow = x.test !\n+ [profile b]\n+ fs = ro"},
