@@ -174,7 +174,8 @@ type protection struct {
 	unheld []string // host paths
 	notes  []string // for Unusual
 	// guarded are the host paths that no other mount may show writable: also where
-	// the project is read-only, and nothing has to be mounted for it.
+	// the project is read-only, and nothing has to be mounted for it, and where a
+	// worktree's git directory can't be mounted.
 	guarded []string
 }
 
@@ -193,15 +194,7 @@ func protect(in Input, target string) (protection, error) {
 	f.Tree.Root = f.Project
 	var would protection
 	would.cover(f.Tree, target, namedPaths(f.Tree), lift, "")
-	for _, m := range would.mounts {
-		if m.Why == WhyProtected {
-			p.guarded = append(p.guarded, m.Source)
-		}
-	}
-	p.guarded = append(p.guarded, outside(f.Tree, lift)...)
-	if f.Git != nil {
-		p.guarded = append(p.guarded, outside(f.Git.Tree, lift)...)
-	}
+	p.guard(would, f.Tree, lift)
 	if !in.ReadOnly {
 		p.mounts, p.unheld, p.notes = would.mounts, would.unheld, would.notes
 		for _, n := range f.Tree.Notes {
@@ -223,8 +216,15 @@ func protect(in Input, target string) (protection, error) {
 		// It is seen at its own path: what leads to it is absolute.
 		p.mounts = append(p.mounts, Mount{Kind: KindBind, Source: g.Root, Target: g.Root, ReadOnly: in.ReadOnly, Relabel: f.SELinux, Why: WhyGitDir})
 	}
-	if g := f.Git; g != nil && note == "" && !in.ReadOnly {
-		p.cover(g.Tree, g.Root, namedInGitDir(*g), append(lift, lifted{path: ".git/" + g.Own, below: true}), ".git/")
+	if g := f.Git; g != nil {
+		var would protection
+		would.cover(g.Tree, g.Root, namedInGitDir(*g), append(lift, lifted{path: ".git/" + g.Own, below: true}), ".git/")
+		p.guard(would, g.Tree, lift)
+		if note == "" && !in.ReadOnly {
+			p.mounts = append(p.mounts, would.mounts...)
+			p.unheld = append(p.unheld, would.unheld...)
+			p.notes = append(p.notes, would.notes...)
+		}
 	}
 	if note != "" {
 		p.notes = append(p.notes, "GIT: "+note)
@@ -236,6 +236,16 @@ func protect(in Input, target string) (protection, error) {
 		p.notes = append(p.notes, "UNPROTECTED: "+Quote(l.path)+": what the command leaves there, tools on this machine run or obey")
 	}
 	return p, nil
+}
+
+// guard adds what no other mount may show writable of a tree that would be so covered.
+func (p *protection) guard(would protection, t Tree, lift []lifted) {
+	for _, m := range would.mounts {
+		if m.Why == WhyProtected {
+			p.guarded = append(p.guarded, m.Source)
+		}
+	}
+	p.guarded = append(p.guarded, outside(t, lift)...)
 }
 
 // over puts the mounts after the project's.
@@ -256,14 +266,8 @@ func (p protection) reachedAgain(mounts []Mount, project string) error {
 			errs = append(errs, fmt.Errorf("the mount of %s at %s is writable and shows the project a second time, where nothing of it is protected; mount it read-only", Quote(m.Source), Quote(m.Target)))
 			continue
 		}
-		guarded := p.guarded
-		for _, o := range p.mounts { // a worktree's git directory has some, too
-			if o.Why == WhyProtected {
-				guarded = append(guarded[:len(guarded):len(guarded)], o.Source)
-			}
-		}
-		if i := slices.IndexFunc(guarded, func(path string) bool { return Touches(path, m.Source) }); i >= 0 {
-			errs = append(errs, fmt.Errorf("the mount of %s at %s is writable and leads to %s, which is protected in the project; mount it read-only, or see --unprotect", Quote(m.Source), Quote(m.Target), Quote(guarded[i])))
+		if i := slices.IndexFunc(p.guarded, func(path string) bool { return Touches(path, m.Source) }); i >= 0 {
+			errs = append(errs, fmt.Errorf("the mount of %s at %s is writable and leads to %s, which is protected in the project; mount it read-only, or see --unprotect", Quote(m.Source), Quote(m.Target), Quote(p.guarded[i])))
 		}
 	}
 	return errors.Join(errs...)

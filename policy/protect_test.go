@@ -336,6 +336,27 @@ func TestReachedAgain(t *testing.T) {
 	if _, err := Resolve(in); err != nil {
 		t.Errorf("a part of a read-only project: %v", err)
 	}
+	// Neither is what is protected in the git directory of a worktree, whether that is
+	// written here, is read-only, or can't be mounted.
+	for _, c := range []struct {
+		readOnly bool
+		root     string
+	}{{false, "/home/dev/main/.git"}, {true, "/home/dev/main/.git"}, {false, "/tmp/main/.git"}} {
+		in := worktree()
+		in.ReadOnly, in.Facts.Git.Root = c.readOnly, c.root
+		in.Binds = []Mount{{Kind: KindBind, Source: c.root + "/hooks", Target: "/other", Why: "more"}}
+		if _, err := Resolve(in); err == nil || !strings.Contains(err.Error(), "leads to "+c.root+"/hooks, which is protected") {
+			t.Errorf("hooks of a worktree, %+v: %v", c, err)
+		}
+		in.Binds[0].ReadOnly = true
+		if _, err := Resolve(in); err != nil {
+			t.Errorf("hooks of a worktree, read-only, %+v: %v", c, err)
+		}
+		in.Binds[0].ReadOnly, in.Unprotect = false, []string{".git/hooks"}
+		if _, err := Resolve(in); err != nil {
+			t.Errorf("hooks of a worktree, given free, %+v: %v", c, err)
+		}
+	}
 	// What is given free may be reached twice.
 	in = repository()
 	in.Unprotect = []string{".claude"}
