@@ -54,9 +54,10 @@ func (h Harness) ParseLock(pkg, packages []byte) (*Lock, error) {
 		if !ok {
 			return bad("has %+q as something else than a package", path)
 		}
-		// Both hold addresses, and nothing that an installation needs.
-		delete(p, "funding")
-		delete(p, "resolved")
+		// These hold addresses, and nothing that an installation needs.
+		for _, field := range []string{"funding", "resolved", "deprecated"} {
+			delete(p, field)
+		}
 		if path == "" {
 			continue
 		}

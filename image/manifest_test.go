@@ -70,7 +70,7 @@ func TestParseLock(t *testing.T) {
 			"": object{"dependencies": object{module: "1.7.0"}},
 			"node_modules/" + module: object{"version": "1.7.0", "integrity": "sha512-abc", "engines": object{"node": ">=22.19.0"},
 				"resolved": "https://registry.example/x.tgz", "funding": object{"url": "https://example.com"}},
-			"node_modules/a": object{"version": "1.0.0", "integrity": "sha512-def", "optional": true},
+			"node_modules/a": object{"version": "1.0.0", "integrity": "sha512-def", "optional": true, "deprecated": "see https://example.com"},
 		}}
 	}
 	parse := func(pkg, lock object) (*Lock, error) {

@@ -291,45 +291,37 @@ func (r Request) today(ctx context.Context, b Builder, o Options, in inputs, out
 	return next, node, err
 }
 
-// newestLocks puts newer harnesses into the inputs, where there are any.
+// newestLocks puts newer harnesses into the inputs, where there are any. One whose newest
+// release can't be taken stays, and keeps nothing else from being updated.
 func (r Request) newestLocks(ctx context.Context, b Builder, id string, next *inputs, out *Outcome) error {
 	for _, h := range r.Harnesses {
-		found, err := r.newestVersion(ctx, b, id, h, *next)
+		is := next.version(h)
+		text, err := b.RunScript(ctx, id, h.NewestScript())
 		if err != nil {
-			return err
+			return fmt.Errorf("ask for the newest %s: %w", h.Name, err)
 		}
-		if found.version(h) == next.version(h) {
+		v, err := h.ReadVersion(text)
+		if err != nil {
+			out.note("%s stays at %s: %v", h.Name, is, err)
 			continue
 		}
-		text, err := b.RunScript(ctx, id, h.LockScript())
-		if err != nil {
+		if !image.Older(is, v) {
+			continue
+		}
+		if text, err = b.RunScript(ctx, id, h.LockScript()); err != nil {
 			return fmt.Errorf("ask for the packages of %s: %w", h.Name, err)
 		}
 		l, err := h.ReadLock(text)
-		if err != nil {
-			return err
+		switch {
+		case err != nil:
+			out.note("%s stays at %s: of %s, %v", h.Name, is, v, err)
+		case image.Older(next.node.Version, l.Node):
+			out.note("%s stays at %s: %s needs node %s", h.Name, is, l.Version, l.Node)
+		default:
+			*next = next.with(h.Name, l)
 		}
-		if image.Older(next.node.Version, l.Node) {
-			out.note("%s stays at %s: %s needs node %s", h.Name, next.version(h), l.Version, l.Node)
-			continue
-		}
-		*next = next.with(h.Name, l)
 	}
 	return nil
-}
-
-// newestVersion puts a harness's newest version into the inputs, without its lock
-// file.
-func (r Request) newestVersion(ctx context.Context, b Builder, id string, h image.Harness, next inputs) (inputs, error) {
-	text, err := b.RunScript(ctx, id, h.NewestScript())
-	if err != nil {
-		return next, fmt.Errorf("ask for the newest %s: %w", h.Name, err)
-	}
-	v, err := h.ReadVersion(text)
-	if err != nil || !image.Older(next.version(h), v) {
-		return next, err
-	}
-	return next.with(h.Name, &image.Lock{Version: v}), nil
 }
 
 // recipeChanges are those that a recipe names.

@@ -1,6 +1,7 @@
 package imagebuild
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -303,6 +304,48 @@ func TestUpdateHarnessSet(t *testing.T) {
 	delete(w.builder.scripts, agent(t, "codex").NewestScript())
 	if out := w.check(t); len(out.Changes) != 1 || out.Changes[0].Kind != "image" {
 		t.Errorf("a check of pi alone says %+v", out.Changes)
+	}
+}
+
+// One odd release of one agent keeps nothing else from being updated, and is said.
+func TestUpdateOfAnOddRelease(t *testing.T) {
+	for name, c := range map[string]struct {
+		version, node, lock string // "" is one of a release that is as it should be
+		want                string // "": it is taken
+	}{
+		"none of the form":       {"1.7.0-beta.1", "", "", "no version of the form 1.2.3"},
+		"a range of Node":        {"", "22.0.0 || ^24", "", "can't be told to be there"},
+		"an address":             {"", "", `"license":"https://example.com",`, "has an address"},
+		"no lock file":           {"", "", "{", "is no JSON"},
+		"a word against its use": {"", "", `"deprecated":"see https://example.com",`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newUpdateWorld(t)
+			w.req.Harnesses = agents(t, "pi", "codex")
+			w.harnessAt(t, "codex", agent(t, "codex").Version, "16.0.0")
+			w.ensure(t)
+			w.harnessAt(t, "pi", cmp.Or(c.version, "1.7.0"), cmp.Or(c.node, "22.19.0"))
+			w.harnessAt(t, "codex", "1.0.0", "16.0.0")
+			lock := agent(t, "pi").LockScript()
+			marshalled := strings.ReplaceAll(c.lock, `"`, `\"`)
+			w.builder.scripts[lock] = strings.Replace(w.builder.scripts[lock], `\"integrity\"`, marshalled+`\"integrity\"`, 1)
+			want := []image.Change{{Kind: "harness", Name: "codex", From: agent(t, "codex").Version, To: "1.0.0"}}
+			if c.want == "" {
+				want = append(want, image.Change{Kind: "harness", Name: "pi", From: agent(t, "pi").Version, To: "1.7.0"})
+			}
+			for what, out := range map[string]Outcome{"a check": w.check(t), "an update": w.update(t)} {
+				if !reflect.DeepEqual(out.Changes, want) {
+					t.Errorf("%s says %+v", what, out.Changes)
+				}
+				if notes := strings.Join(out.Notes, "\n"); c.want != "" && (!strings.Contains(notes, "pi stays at "+agent(t, "pi").Version+": ") || !strings.Contains(notes, c.want)) {
+					t.Errorf("%s notes %q", what, out.Notes)
+				}
+			}
+			p := w.ensure(t)
+			if p.Sandbox.Labels["aisb.harness.codex"] != "1.0.0" || strings.Contains(string(p.Sandbox.Files["harness/pi/package-lock.json"].Data), "deprecated") {
+				t.Errorf("runs stand on %v with %s", p.Sandbox.Labels, p.Sandbox.Files["harness/pi/package-lock.json"].Data)
+			}
+		})
 	}
 }
 

@@ -28,7 +28,7 @@ func main() {
 // that are named, and keeps npm's own order, so that a difference is one of packages.
 const strip = `const fs = require("fs"), file = "package-lock.json", lock = JSON.parse(fs.readFileSync(file));
 for (const [at, p] of Object.entries(lock.packages)) {
-	delete p.funding; delete p.resolved;
+	delete p.funding; delete p.resolved; delete p.deprecated;
 	if (p.optional && process.argv.slice(1).some(name => at == "node_modules/" + name)) delete lock.packages[at];
 }
 fs.writeFileSync(file, JSON.stringify(lock, null, 2) + "\n");`
