@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -96,7 +98,7 @@ func nodeTarball(version string) string {
 	return n.File()
 }
 
-// kept is what of Node is in the cache: tarballs and parts of them.
+// kept is what of Node is in the cache: tarballs, parts of them, and checksums.
 func (p *pinBox) kept() []string {
 	p.T.Helper()
 	var out []string
@@ -105,7 +107,7 @@ func (p *pinBox) kept() []string {
 		p.T.Fatal(err)
 	}
 	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), ".json") && e.Name() != "lock" {
+		if e.Name() != "lock" {
 			out = append(out, e.Name())
 		}
 	}
@@ -153,6 +155,10 @@ func TestBadNode(t *testing.T) {
 		return []string{"AISB_NODE_KEYRING=" + path}
 	}
 	tampered := append([]byte("x"), data("tarball")[1:]...)
+	tamper := func() { // both, so that one is the other's
+		site.files["v"+signedVersion+"/"+tarball] = tampered
+		site.files["v"+signedVersion+"/SHASUMS256.txt"] = fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(tampered), tarball)
+	}
 	for _, c := range []struct {
 		name  string
 		env   []string
@@ -172,15 +178,14 @@ func TestBadNode(t *testing.T) {
 		}, "one of the two was changed"},
 		{"no signature in it", keyring("signer.gpg"), func() { site.files["v"+signedVersion+"/SHASUMS256.txt.sig"] = []byte("x") }, "no signature that gpgv understands"},
 		{"no keyring", keyring("nowhere.gpg"), func() {}, "does not exist"},
-		// From here on the list is good, and its checksum remembered.
+		// From here on the list is signed, and its checksum not remembered without a tarball.
 		{"500 for the tarball", keyring("signer.gpg"), func() { site.status[".tar.xz"] = 500 }, "the site answers 500"},
 		{"a tampered tarball", nil, func() { site.files["v"+signedVersion+"/"+tarball] = tampered }, "not the release that was written down"},
 		{"a longer tarball", nil, func() { site.files["v"+signedVersion+"/"+tarball] = append(data("tarball"), 'x') }, "not the release that was written down"},
 		{"a truncated download", nil, func() { site.cut[".tar.xz"] = 10 }, "unexpected EOF"},
-		{"a tampered tarball with its list", nil, func() {
-			site.files["v"+signedVersion+"/"+tarball] = tampered
+		{"a wrong hash", nil, func() {
 			site.files["v"+signedVersion+"/SHASUMS256.txt"] = fmt.Appendf(nil, "%064x  %s\n", 1, tarball)
-		}, "not the release that was written down"},
+		}, "the list of checksums there has 0000"},
 		// The recipe's own version has its checksum in the recipe, whatever a site says.
 		{"the recipe's own version", []string{"AISB_NODE_VERSION=" + image.DefaultNode}, func() {
 			site.files["v"+image.DefaultNode+"/"+nodeTarball(image.DefaultNode)] = data("tarball")
@@ -202,21 +207,24 @@ func TestBadNode(t *testing.T) {
 	// The control: the same site, as it should be.
 	right()
 	has(t, p.with(keyring("signer.gpg"), "build"), 0)
-	if len(p.kept()) != 1 || len(p.sandboxes()) != 1 {
+	if len(p.kept()) != 2 || len(p.sandboxes()) != 1 {
 		t.Errorf("kept %q, built %q", p.kept(), p.sandboxes())
 	}
 	record := readOne(t, filepath.Join(p.cache, "ai-sandbox", "node", tarball+".json"))
 	if !strings.Contains(record, `"signer": "`) {
 		t.Errorf("the record names no signer: %s", record)
 	}
-	// A tarball in the cache is looked at each time.
-	cached := filepath.Join(p.cache, "ai-sandbox", "node", p.kept()[0])
+	// A tarball in the cache is looked at each time, and what is remembered stays.
+	cached := filepath.Join(p.cache, "ai-sandbox", "node", slices.DeleteFunc(p.kept(), func(name string) bool { return strings.HasSuffix(name, ".json") })[0])
 	if err := os.WriteFile(cached, tampered, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	site.spoil(func() { site.status[".tar.xz"] = 500 })
 	forgetful := []string{"XDG_STATE_HOME=" + p.state + "-2"} // knows of no image
 	has(t, p.with(forgetful, "build"), 1, "the site answers 500")
+	right()
+	site.spoil(tamper)
+	has(t, p.with(forgetful, "build"), 1, "not the release that was written down", site.URL+" said ")
 	right()
 	has(t, p.with(forgetful, "build"), 0)
 	if b, err := os.ReadFile(cached); err != nil || string(b) != string(data("tarball")) {

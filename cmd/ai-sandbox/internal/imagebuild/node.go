@@ -41,8 +41,8 @@ const (
 )
 
 // learnSum asks the site for the checksum of a release that the recipe has none
-// for, and remembers it: it is trusted at first use, and never replaced. Where there is
-// a keyring, one of its keys has to have signed it.
+// for, and remembers it with the tarball that has it: it is trusted at first use, and
+// never replaced. Where there is a keyring, one of its keys has to have signed it.
 func (r Request) learnSum(ctx context.Context, o Options, n image.Node) error {
 	unlock, err := r.lockNode(ctx, o)
 	if err != nil {
@@ -86,6 +86,12 @@ func (r Request) learnSum(ctx context.Context, o Options, n image.Node) error {
 		return fmt.Errorf("%s has the checksum %s for %s now, and %s said %s on %s: remove %s to trust what is signed today",
 			site, sum, n.File(), known.Site, known.SHA256, known.Seen.Format(time.DateOnly), r.sumFile(n))
 	}
+	// A wrong one that was remembered would refuse the honest site for good.
+	if n.SHA256 = sum; known.SHA256 == "" {
+		if _, err := r.cacheTarball(ctx, o, n); err != nil {
+			return err
+		}
+	}
 	return writeRecord(r.sumFile(n), sumRecord{File: n.File(), SHA256: sum, Site: site, Seen: time.Now().UTC(), Signer: signer, Keyring: r.Keyring})
 }
 
@@ -100,23 +106,30 @@ func (r Request) lockNode(ctx context.Context, o Options) (unlock func(), err er
 	return lock(ctx, path, func() { o.Say("waiting for another ai-sandbox that fetches Node") })
 }
 
-// placeTarball puts the tarball at dst, fetching it if it is not cached. What is
-// cached is checked each time.
+// placeTarball puts the tarball at dst.
 func (r Request) placeTarball(ctx context.Context, o Options, n image.Node, dst string) error {
-	dir := filepath.Dir(r.nodeLock())
 	unlock, err := r.lockNode(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	// The name has the checksum: a cache holds releases of several sites.
-	cached := filepath.Join(dir, strings.TrimSuffix(n.File(), ".tar.xz")+"-"+n.SHA256[:12]+".tar.xz")
-	if sum, err := sumOf(cached); err != nil || sum != n.SHA256 {
-		if err := r.fetchTarball(ctx, o, n, filepath.Join(dir, "part"), cached); err != nil {
-			return err
-		}
+	cached, err := r.cacheTarball(ctx, o, n)
+	if err != nil {
+		return err
 	}
 	return copyFile(cached, dst)
+}
+
+// cacheTarball says where the tarball is, and fetches it if it is not cached. What is
+// cached is checked each time. The caller holds the lock.
+func (r Request) cacheTarball(ctx context.Context, o Options, n image.Node) (path string, err error) {
+	dir := filepath.Dir(r.nodeLock())
+	// The name has the checksum: a cache holds releases of several sites.
+	path = filepath.Join(dir, strings.TrimSuffix(n.File(), ".tar.xz")+"-"+n.SHA256[:12]+".tar.xz")
+	if sum, err := sumOf(path); err == nil && sum == n.SHA256 {
+		return path, nil
+	}
+	return path, r.fetchTarball(ctx, o, n, filepath.Join(dir, "part"), path)
 }
 
 // fetchTarball gives the file its final name only when its checksum is right.
@@ -144,7 +157,10 @@ func (r Request) expected(n image.Node) string {
 	if ok, err := readRecord(r.sumFile(n), &rec); err == nil && ok && rec.SHA256 == n.SHA256 {
 		return fmt.Sprintf("%s said %s on %s", rec.Site, n.SHA256, rec.Seen.Format(time.DateOnly))
 	}
-	return "ai-sandbox has " + n.SHA256
+	if own, err := image.NewNode(n.Version, r.Arch); err == nil && own.SHA256 == n.SHA256 {
+		return "ai-sandbox has " + n.SHA256
+	}
+	return "the list of checksums there has " + n.SHA256
 }
 
 // A statusError is an answer of a site that is not 200 (RFC 9110, 15).
