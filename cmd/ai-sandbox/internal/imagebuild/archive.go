@@ -339,12 +339,12 @@ func (a archived) dates() []time.Time {
 // would be lost.
 func (r Request) newer(here, there inputs) error {
 	const keep = "it stays, and nothing is loaded; to go back, remove "
-	switch p := here.pin; {
-	case here.base.Digest != "" || p.Digest == "":
-	case p.Digest != there.pin.Digest && !p.Resolved.Before(there.pin.Resolved):
+	p := here.pin
+	if here.base.Digest == "" && p.Digest != "" && p.Digest != there.pin.Digest && !p.Resolved.Before(there.pin.Resolved) {
 		return fmt.Errorf("the pin of %s here is of %s, and that of the archive of %s: %s%s", here.base,
 			p.Resolved.Format(time.DateTime), there.pin.Resolved.Format(time.DateTime), keep, r.baseFile(here.base, ".json"))
-	case p.Digest == there.pin.Digest && here.packages > there.packages: // written so that they sort
+	}
+	if p.Digest != "" && p.Digest == there.pin.Digest && here.packages > there.packages { // written so that they sort
 		return fmt.Errorf("the packages on %s were asked for here on %s, and not so in the archive: %s%s", here.base, here.packages, keep, r.baseFile(here.base, ".packages.json"))
 	}
 	if r.NodeVersion == "" && image.Older(there.node.Version, here.node.Version) {

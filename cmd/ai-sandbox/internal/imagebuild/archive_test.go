@@ -643,6 +643,44 @@ func TestArchiveOlder(t *testing.T) {
 	}
 }
 
+// Of a base that is named by its digest no pin is compared, and the packages are.
+func TestArchiveOlderOfDigest(t *testing.T) {
+	_, d := baseOf(t, "the base")
+	at := time.Now().Add(-time.Hour)
+	asked := func(w *world, at time.Time) {
+		t.Helper()
+		w.req.Base = "registry.example/debian@" + string(d)
+		if err := writeRecord(w.req.baseFile(image.Reference{Name: "registry.example/debian", Digest: d}, ".packages.json"), packagesRecord{w.req.Base, d, at}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _, data := saved(t, func(w *world) { asked(w, at) })
+	for name, c := range map[string]struct {
+		at   time.Time
+		want string // "": loaded
+	}{
+		"earlier": {at.Add(-time.Minute), ""}, "the same": {at, ""}, "later": {at.Add(time.Minute), "nothing is loaded; to go back, remove "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, s := target(t)
+			w.req.NodeVersion = nodeVersion
+			asked(w, c.at)
+			before := w.files(t)
+			p, err := w.load(t, s, data)
+			if c.want != "" {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%v, and not %q", err, c.want)
+				}
+				w.same(t, s, before, 0)
+				return
+			}
+			if err != nil || p.in.packages != at.UTC().Format(image.PackagesForm) {
+				t.Errorf("%v, with the packages of %s", err, p.in.packages)
+			}
+		})
+	}
+}
+
 // An image of the same recipe that was built here stays.
 func TestArchiveBesideOwn(t *testing.T) {
 	from, _, data := saved(t, nil)
