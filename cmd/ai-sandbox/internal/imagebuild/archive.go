@@ -4,6 +4,7 @@
 package imagebuild
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -351,8 +352,12 @@ func (r Request) newer(here, there inputs) error {
 		return fmt.Errorf("node is at %s here, and at %s in the archive: %s%s", here.node.Version, there.node.Version, keep, r.nodeFile())
 	}
 	for _, h := range r.Harnesses {
-		if is, was := here.version(h), there.version(h); image.Older(was, is) {
+		is, was := here.version(h), there.version(h)
+		if image.Older(was, is) {
 			return fmt.Errorf("%s is at %s here, and at %s in the archive: %s%s", h.Name, is, was, keep, r.lockFile(h.Name))
+		}
+		if a, b := here.locks[h.Name], there.locks[h.Name]; is == was && a != nil && b != nil && !bytes.Equal(a.Packages, b.Packages) {
+			return fmt.Errorf("%s is of the same version, but with another lock file here than in the archive: %s%s", h.Name, keep, r.lockFile(h.Name))
 		}
 	}
 	return nil

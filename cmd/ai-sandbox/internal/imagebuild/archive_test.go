@@ -681,6 +681,40 @@ func TestArchiveOlderOfDigest(t *testing.T) {
 	}
 }
 
+// npm makes another lock file of the same version when what it depends on has moved.
+func TestArchiveOfAnotherLock(t *testing.T) {
+	l := newerLock(t)
+	_, _, data := saved(t, func(w *world) {
+		if err := w.req.recordLock("pi", l, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	w, s := target(t)
+	w.req.NodeVersion = nodeVersion
+	other := *l
+	other.Packages = bytes.Replace(l.Packages, []byte("sha512-abc"), []byte("sha512-def"), 1)
+	if err := w.req.recordLock("pi", &other, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	before := w.files(t)
+	if _, err := w.load(t, s, data); err == nil || !strings.Contains(err.Error(), "of the same version, but with another lock file") || !strings.HasSuffix(err.Error(), " remove "+w.req.lockFile("pi")) {
+		t.Errorf("%v", err)
+	}
+	w.same(t, s, before, 0)
+	// The control: what it says helps.
+	if err := os.Remove(w.req.lockFile("pi")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.load(t, s, data); err != nil {
+		t.Error(err)
+	}
+	before, images := w.files(t), len(s.images)
+	if _, err := w.load(t, s, data); err != nil {
+		t.Errorf("once more: %v", err)
+	}
+	w.same(t, s, before, images)
+}
+
 // An image of the same recipe that was built here stays.
 func TestArchiveBesideOwn(t *testing.T) {
 	from, _, data := saved(t, nil)
