@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/go-digest"
+
 	"ai-sandbox/tests/e2e/drive"
 	"ai-sandbox/tests/e2e/internet"
 )
@@ -60,6 +62,21 @@ grep ^got- <&3 >/opt/got
 	images := func() string {
 		return drive.Output(t, "podman", "images", "-q", "--no-trunc", "--filter", "label=aisb.base-ref="+p.ref)
 	}
+	// layers are all that builds with this cache have made.
+	end := "-" + digest.FromString(filepath.Join(p.cache, "ai-sandbox")).Encoded()[:12]
+	layers := func() []string {
+		var out []string
+		for line := range strings.Lines(drive.Output(t, "podman", "images", "-a", "--no-trunc", "--format", `{{.ID}} {{index .Labels "aisb.build"}}`)) {
+			if line = strings.TrimSpace(line); strings.HasSuffix(line, end) {
+				out = append(out, line)
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	if len(layers()) < 3 {
+		t.Fatalf("the build has left the layers %q", layers())
+	}
 	type change struct{ Kind, Image, Name, From, To string }
 	changes := func(code int, args ...string) []change {
 		t.Helper()
@@ -105,11 +122,14 @@ grep ^got- <&3 >/opt/got
 	}
 	// A script that can't be run today is no "nothing would change".
 	removeAll(t, far)
-	before := images()
+	before, made := images(), layers()
 	has(t, p.Run("update", "--check"), 2, "run the setup script to see what it brings", "setup script")
 	has(t, p.Run("update"), 1, "setup script")
 	if now := images(); now != before {
 		t.Errorf("a script that fails leaves %q of %q", now, before)
+	}
+	if now := layers(); !slices.Equal(now, made) {
+		t.Errorf("a script that fails leaves the layers %q of %q", now, made)
 	}
 	inside("2.0.0", "got-two")
 }

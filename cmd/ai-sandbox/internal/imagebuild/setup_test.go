@@ -3,7 +3,9 @@ package imagebuild
 import (
 	"context"
 	"errors"
+	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -100,8 +102,23 @@ func TestCheckOfASetup(t *testing.T) {
 	if out := w.check(t); !said(out) || !strings.Contains(strings.Join(out.Notes, "\n"), "on newer ones was not looked at") {
 		t.Errorf("a check with a newer base says %+v", out)
 	}
-	w.builder.onBuild = func(context.Context, Build) error { return errors.New("exit status 9") }
+	// What it leaves is taken away, and not what a build of the user's has left for the
+	// next try.
+	p := w.ensure(t)
+	delete(w.builder.images, p.Gate.ID)
+	if err := os.Remove(w.req.recordFile(t, p.Gate)); err != nil {
+		t.Fatal(err)
+	}
+	mine := w.req.mark("gate-" + p.Gate.Tag)
+	w.builder.unnamed = []string{mine}
+	w.builder.onBuild = func(_ context.Context, b Build) error {
+		w.builder.unnamed = append(w.builder.unnamed, b.Mark)
+		return errors.New("exit status 9")
+	}
 	if out, err := w.req.Check(t.Context(), w.builder, w.opt); err == nil || !strings.Contains(err.Error(), "run the setup script") {
 		t.Errorf("a check says %+v, %v", out, err)
+	}
+	if !slices.Equal(w.builder.unnamed, []string{mine}) {
+		t.Errorf("a check leaves layers of %q", w.builder.unnamed)
 	}
 }

@@ -168,7 +168,8 @@ func (r Request) compareImage(ctx context.Context, b Builder, old, now Image) ([
 }
 
 // drop removes what was built for nothing, with all that is kept of it: the images of the
-// inputs, but those of the plan that is kept. The log of a build that failed stays.
+// inputs, but those of the plan that is kept, and the layers of a build that failed: it was
+// of its moment, so no other one has use for them. Its log stays.
 func (r Request) drop(ctx context.Context, b Builder, built []inputs, kept Plan) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
@@ -177,7 +178,11 @@ func (r Request) drop(ctx context.Context, b Builder, built []inputs, kept Plan)
 		p, err := r.plan(in)
 		errs = append(errs, err)
 		for _, img := range []Image{p.Sandbox, p.Gate} {
-			if img.ID == "" || img.ID == kept.Sandbox.ID || img.ID == kept.Gate.ID {
+			if img.Tag == "" || img.Tag == kept.Sandbox.Tag || img.Tag == kept.Gate.Tag {
+				continue
+			}
+			if img.ID == "" {
+				errs = append(errs, r.dropLayers(ctx, b, string(img.Kind)+"-"+img.Tag))
 				continue
 			}
 			if err := r.Remove(ctx, b, Found{ID: img.ID, Labels: img.Labels}); err != nil {
@@ -188,6 +193,19 @@ func (r Request) drop(ctx context.Context, b Builder, built []inputs, kept Plan)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// dropLayers removes the layers of a build, unless somebody tries it again.
+func (r Request) dropLayers(ctx context.Context, b Builder, name string) error {
+	unlock, ok, err := r.tryBuild(name)
+	if err != nil || !ok {
+		return err
+	}
+	defer unlock()
+	if err := b.RemoveUnnamed(ctx, r.mark(name)); err != nil {
+		return fmt.Errorf("remove the layers of a build that failed: %w; ai-sandbox clean tries again", err)
+	}
+	return nil
 }
 
 // Check tells what Update would change, and changes nothing.

@@ -159,12 +159,17 @@ func TestUpdateLeavesNothing(t *testing.T) {
 	}
 	w.builder.onBuild = func(_ context.Context, b Build) error {
 		if strings.HasPrefix(b.Mark, "sandbox-") {
+			w.builder.unnamed = append(w.builder.unnamed, b.Mark) // the steps before
 			return errors.New("exit status 9")
 		}
 		return nil
 	}
 	if _, err := w.req.Update(t.Context(), w.builder, w.opt); err == nil {
 		t.Error("a broken build is no error")
+	}
+	// No later update has use for the layers, as it is of another moment.
+	if len(w.builder.unnamed) > 0 || len(w.builder.removed) != 1 {
+		t.Errorf("a broken build leaves layers of %q", w.builder.unnamed)
 	}
 	after := files(t, w.req.StateDir)
 	if len(w.builder.images) != images || len(after) != len(before)+1 || !strings.Contains(strings.Join(after, " "), ".log") {
