@@ -619,7 +619,7 @@ func (r Request) adopt(ctx context.Context, b Archiver, o Options, l looked, img
 	if err := keeping(r.manifestFile(img.ID), undo, func(path string) error { return writeFile(path, text) }); err != nil {
 		return err
 	}
-	return keeping(path, undo, func(string) error { return r.recordImage(img.Built, img.ID, time.Now()) })
+	return keeping(path, undo, func(string) error { return r.recordImage(img.Built, img.ID, time.Now(), false) })
 }
 
 // remember writes the records of an archive that are not here yet, the pin last.

@@ -151,7 +151,7 @@ func saved(t *testing.T, change func(*world)) (*world, *store, []byte) {
 			t.Fatal(err)
 		}
 		s.images[id], s.layouts[id], s.manifest[id] = true, file.Bytes(), s.packages
-		if err := w.req.recordImage(img.Built, id, time.Now()); err != nil {
+		if err := w.req.recordImage(img.Built, id, time.Now(), false); err != nil {
 			t.Fatal(err)
 		}
 		img.ID = id

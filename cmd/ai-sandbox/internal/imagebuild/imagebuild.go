@@ -412,7 +412,7 @@ func (r Request) ensure(ctx context.Context, b Builder, o Options, img *Image) (
 	if err := b.TagImage(context.WithoutCancel(ctx), id, img.Ref); err != nil {
 		return fmt.Errorf("build %s: %w", img.Ref, err)
 	}
-	if err := r.recordImage(img.Built, id, time.Now()); err != nil {
+	if err := r.recordImage(img.Built, id, time.Now(), o.unrun); err != nil {
 		return err
 	}
 	img.ID = id

@@ -52,6 +52,7 @@ type fakeBuilder struct {
 	pull     func(image.Reference) (digest.Digest, error)
 	onBuild  func(context.Context, Build) error
 	onTag    func(context.Context) error
+	onFiles  func()
 	// ended and removed are the marks of builds; unnamed is what there is to remove.
 	ended, removed, unnamed []string
 	endErr                  error
@@ -111,6 +112,9 @@ func (f *fakeBuilder) ImageFiles(_ context.Context, id string, w io.Writer) erro
 	f.mu.Lock()
 	content, there := f.contents[id], f.images[id]
 	f.mu.Unlock()
+	if f.onFiles != nil {
+		f.onFiles()
+	}
 	if !there {
 		return fmt.Errorf("no image %s", id)
 	}

@@ -219,14 +219,18 @@ func (r Request) recordedImage(b image.Built) (string, error) {
 	return rec.ID, nil
 }
 
-func (r Request) recordImage(b image.Built, id string, now time.Time) error {
+// recordImage remembers an image. One that is not run is of no configuration: no start goes
+// on with it.
+func (r Request) recordImage(b image.Built, id string, now time.Time, unrun bool) error {
 	path, err := r.imageFile(b, ".json")
 	if err != nil {
 		return err
 	}
-	conf, err := r.configuration(b.Kind)
-	if err != nil {
-		return err
+	var conf digest.Digest
+	if !unrun {
+		if conf, err = r.configuration(b.Kind); err != nil {
+			return err
+		}
 	}
 	if err := r.forgetTried(b); err != nil {
 		return err

@@ -86,8 +86,8 @@ func (r Request) Uses(found []Found) ([]string, error) {
 	return ids, nil
 }
 
-// HoldBases keeps builds of the requests that move a pin, updates and loads from beginning
-// until release is called. ok is false where one runs: what it has built so far looks as
+// HoldBases keeps builds of the requests that move a pin, updates, checks that run a setup
+// script and loads from beginning until release is called. ok is false where one runs: what it has built so far looks as
 // if nothing used it, until the pin is recorded.
 func HoldBases(list []Request) (release func(), ok bool, err error) {
 	held := map[string]func(){}

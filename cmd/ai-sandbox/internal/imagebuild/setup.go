@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"time"
 
 	"ai-sandbox/image"
@@ -59,6 +61,18 @@ func (r Request) trySetup(ctx context.Context, b Builder, o Options, in, next in
 	if r.Setup == nil {
 		return nil
 	}
+	// Nobody looks for what is unused until it is gone again.
+	file := r.baseFile(in.base, ".lock")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return fmt.Errorf("run the setup script to see what it brings: %w", err)
+	}
+	unlock, err := lock(ctx, file, func() {
+		o.Say("waiting for another ai-sandbox that looks for a new %s and builds on it", in.base)
+	})
+	if err != nil {
+		return fmt.Errorf("run the setup script to see what it brings: %w", err)
+	}
+	defer unlock()
 	anew := in
 	anew.again = time.Now().UTC().Format(image.PackagesForm)
 	now, err := r.plan(anew)

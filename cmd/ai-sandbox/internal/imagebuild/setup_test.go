@@ -83,6 +83,34 @@ func slicesOf(list []image.Change, kind image.Kind) []image.Change {
 	return out
 }
 
+// The image of a check is nobody's: no start goes on with it, and while it is there nobody
+// looks for what is unused.
+func TestImageOfACheck(t *testing.T) {
+	w := newUpdateWorld(t)
+	w.req.Setup = []byte("echo made\n")
+	p := w.ensure(t)
+	looked := 0
+	w.builder.onFiles = func() {
+		looked++
+		old, _, ok, err := w.req.before(p.in, func(id string) (bool, error) { return w.builder.ImageExists(t.Context(), id) })
+		if err != nil || !ok || old.Sandbox.ID != p.Sandbox.ID {
+			t.Errorf("a start goes on with %s (%t), and not with %s: %v", old.Sandbox.Ref, ok, p.Sandbox.Ref, err)
+		}
+		if _, ok, err := HoldBases([]Request{w.req}); ok || err != nil {
+			t.Errorf("somebody looks for what is unused: %t, %v", ok, err)
+		}
+	}
+	w.check(t)
+	if looked != 2 {
+		t.Errorf("%d images were looked at", looked)
+	}
+	release, ok, err := HoldBases([]Request{w.req})
+	if err != nil || !ok {
+		t.Fatalf("after it: %t, %v", ok, err)
+	}
+	release()
+}
+
 // A script that fails today makes no "nothing would change", and is not run where there is
 // nothing to compare with, or none.
 func TestCheckOfASetup(t *testing.T) {
