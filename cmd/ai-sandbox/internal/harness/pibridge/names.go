@@ -53,24 +53,44 @@ func leftOver(s string) int {
 	if strings.Contains(s, "-") {
 		s = day().ReplaceAllString(s, "")
 	}
-	words := strings.FieldsFunc(s, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	var words []string // but for what is known
+	for _, word := range strings.FieldsFunc(s, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		if !known(strings.ToLower(word)) && !slices.Contains(words, word) {
+			words = append(words, word)
+		}
+	}
 	n := 0
-	for i, word := range words {
-		if !slices.Contains(words[:i], word) {
+	for _, word := range words {
+		if grouped(words, len(word)) {
+			n += len(word)
+		} else {
 			n += strange(word)
 		}
 	}
 	return n
 }
 
-// strange is the length of a word that is none, 0 for one that is, and half of it where
-// keys have such parts too.
-func strange(word string) int {
-	const longestShouted = 12
-	lower := strings.ToLower(word)
-	if known(lower) {
-		return 0
+// grouped tells whether words of one length are the groups of a key, which alone may
+// be sizes, versions or words.
+func grouped(words []string, size int) bool {
+	const many, odd, enough = 4, 2, 15
+	groups, strange := 0, 0
+	for _, word := range words {
+		if len(word) == size {
+			groups++
+			if lower := strings.ToLower(word); !spoken(lower) || unusual(lower) > 0 {
+				strange++
+			}
+		}
 	}
+	return groups >= many && strange >= odd && groups*size >= enough
+}
+
+// strange is the length of a word that is none, 0 for one that is, and half of it where
+// keys have such parts too. It is none that is known.
+func strange(word string) int {
+	const longestShouted, long, perPair = 12, 12, 6
+	lower := strings.ToLower(word)
 	digits := strings.IndexFunc(word, func(r rune) bool { return r < '0' || r > '9' }) < 0
 	letters := !strings.ContainsAny(word, "0123456789")
 	switch {
@@ -80,8 +100,10 @@ func strange(word string) int {
 		return len(word) / 2
 	case digits, letters && word == strings.ToUpper(word) && len(word) > longestShouted:
 	case letters && (word[1:] == lower[1:] || word == strings.ToUpper(word)):
-		if spoken(lower) {
+		if spoken(lower) && len(word) < long {
 			return 0
+		} else if spoken(lower) {
+			return min(len(word), perPair*unusual(lower))
 		}
 	case letters: // OpenAI, LiteLLM
 		parts := humps().FindAllString(word, -1)
@@ -125,6 +147,23 @@ func spoken(letters string) bool {
 	return strings.ContainsAny(letters, "aeiouy")
 }
 
+// unusual counts the pairs of letters that are rare in English.
+func unusual(letters string) int {
+	n := 0
+	for i := range len(letters) - 1 {
+		at := strings.IndexByte(pairs, letters[i]-'a'+'A') // its capital, then what follows it
+		if after, _, _ := strings.Cut(pairs[at+1:], " "); !strings.Contains(after, letters[i+1:i+2]) {
+			n++
+		}
+	}
+	return n
+}
+
+// pairs are the 280 most frequent ones.
+const pairs = "Abcdfgiklmnprstuvy Baeilorsu Cacehiklorstuy Dadeilorsu Eabcdefgilmnopqrstuvwxy Faefilorsuy Gaeghilnorsu Haeiortuy " +
+	"Iabcdefglmnoprstvxz Jeu Keis Ladeilostuvy Mabeimopsu Nacdefgiklmnostuvy Oabcdfgiklmnoprstuvw Paehiloprstu Qu " +
+	"Rabcdefgiklmnoprstuvwy Sacefhiklmopstuwy Tacehiloprstuy Uabcdefgilmnprst Vaeio Waehinors Xceipt Yeimnps Zaei"
+
 // known tells whether a word, in lower case, stands in many names: those of pi-ai 1.6.0's
 // catalogue that can't be spoken or are short, and of gateways, places and settings.
 func known(word string) bool {
@@ -136,7 +175,7 @@ func known(word string) bool {
 var words = sync.OnceValue(func() []string { return strings.Fields(vocabulary) })
 
 const vocabulary = `
-	acme agi ai aion air ams and ant anthropic apac apex api app apps apr au auto awq aws az base be
+	acme agi ai aion air ams and ant anthropic apac apex api app apps apr au auto awq aws az azure base be
 	beam beta bf big blue bot box ca callstack cf ch chat chatgpt clef cn co code com corp cpu data de
 	deep demo dev devstral dm dns dot dots drex dt east edge edit edu en er est eu exp fast fin fine
 	flex flux for fp fr free from ftp fugu gcp gen ggml gguf git glm go gov gpt gptq gpu grok groq grpc
@@ -145,7 +184,7 @@ const vocabulary = `
 	llm llms lm lmstudio low ltd luna maas mac mai main max mcp me meta mi midm mimo mini mk ml mlx mo
 	mock mode moe muse my nace nano nas nemo neon net new nex next nl no node non none note nova null of
 	off ok old omni on one open opus org oss own paas paperinstruments path pc pi plan plus pplx prismml
-	pro prod qa qwen rag raw rc red reka rest ring rtx run saba sdk se seed self sgl sgp sh site sol
+	pro prod proxy qa qwen rag raw rc red reka rest ring rtx run saba sdk se seed self sgl sgp sh site sol
 	span spot sse step stg stt svc sys tag task team test tev text tgi the tier tiny tool top tpu true
 	tts uat ui uk unit us use user usw v via vip vl vllm vm vpn vps web west with work ws wss www xai xs
 	zai zone

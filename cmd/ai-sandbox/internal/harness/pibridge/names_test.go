@@ -32,6 +32,17 @@ var keys = map[string]func(*rand.Rand) string{
 		return strings.ToLower(dashed(base32.StdEncoding.EncodeToString(random(r, 15))))
 	},
 	"hex in groups": func(r *rand.Rand) string { return dashed(hex.EncodeToString(random(r, 10))) },
+	// Groups that alone are a version, a size or a word.
+	"digits in threes":       func(r *rand.Rand) string { return cut(letters(r, 18, base62[:10]), 3, "-") },
+	"digits in pairs":        func(r *rand.Rand) string { return cut(letters(r, 24, base62[:10]), 2, " ") },
+	"16 hex pairs":           func(r *rand.Rand) string { return cut(hex.EncodeToString(random(r, 16)), 2, ":") },
+	"20 hex pairs, upper":    func(r *rand.Rand) string { return strings.ToUpper(cut(hex.EncodeToString(random(r, 20)), 2, ":")) },
+	"capitals in fives":      func(r *rand.Rand) string { return cut(letters(r, 25, base62[36:]), 5, "-") },
+	"letters in fives":       func(r *rand.Rand) string { return cut(letters(r, 25, base62[10:36]), 5, "-") },
+	"base32 in fives":        func(r *rand.Rand) string { return cut(letters(r, 25, base62[36:]+"234567"), 5, "-") },
+	"base32 in fives, lower": func(r *rand.Rand) string { return cut(letters(r, 25, base62[10:36]+"234567"), 5, "-") },
+	"16 letters":             func(r *rand.Rand) string { return letters(r, 16, base62[10:36]) },
+	"24 letters":             func(r *rand.Rand) string { return letters(r, 24, base62[10:36]) },
 }
 
 const base62 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -52,12 +63,15 @@ func letters(r *rand.Rand, n int, of string) string {
 	return string(b)
 }
 
-func dashed(s string) string {
+func dashed(s string) string { return cut(s, 4, "-") }
+
+// cut is a text in groups.
+func cut(s string, size int, by string) string {
 	var parts []string
-	for ; len(s) > 4; s = s[4:] {
-		parts = append(parts, s[:4])
+	for ; len(s) > size; s = s[size:] {
+		parts = append(parts, s[:size])
 	}
-	return strings.Join(append(parts, s), "-")
+	return strings.Join(append(parts, s), by)
 }
 
 // No key of any shape is a name: the seed is fixed, so that this holds or does not.
