@@ -137,10 +137,12 @@ func (b *Box) CheckInterrupt(t *testing.T) {
 	}
 }
 
-// CheckHangup has the window go away: the command is hung up on, and nothing stays.
+// CheckHangup has the window go away: the command is hung up on, still has its time,
+// whatever it says then, and nothing stays.
 func (b *Box) CheckHangup(t *testing.T) {
 	t.Helper()
-	m := b.OnTerminal(t, "--net", "none", "--", "sh", "-c", "trap 'echo hup >hup; exit 0' HUP; echo rea''dy; while :; do sleep 0.05; done")
+	// More than lies between the command and the terminal: it waits for what takes it.
+	m := b.OnTerminal(t, "--net", "none", "--", "sh", "-c", "trap 'head -c 1000000 /dev/zero; echo hup >hup; exit 0' HUP; echo rea''dy; while :; do sleep 0.05; done")
 	m.Expect("ready")
 	m.Slave.Close()
 	m.Master.Close()

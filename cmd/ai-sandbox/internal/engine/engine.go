@@ -409,7 +409,7 @@ func (e *engine) sessionRequest(r cli.RunRequest, signals <-chan os.Signal) sess
 		Policy: r.Policy, Values: r.Values, Redact: r.Redact,
 		Project: spec.Bind{Target: r.Policy.Workdir, Dev: r.Facts.Project.Dev, Ino: r.Facts.Project.Ino},
 		Home:    r.Facts.Home,
-		Streams: backend.Streams{Stdin: r.Std.In, Stdout: r.Std.Out, Stderr: r.Std.Err},
+		Streams: streamsOf(r.Std),
 		Signals: signals, Start: e.start, Keep: r.Keep,
 		EngineVersion: engineVersion(r),
 	}

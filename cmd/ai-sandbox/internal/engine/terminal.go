@@ -3,13 +3,17 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"ai-sandbox/cmd/ai-sandbox/internal/backend"
+	"ai-sandbox/cmd/ai-sandbox/internal/cli"
 	"ai-sandbox/cmd/ai-sandbox/internal/session"
 )
 
@@ -50,3 +54,32 @@ func (t *terminal) Size() (cols, rows int, err error) { return term.GetSize(int(
 
 // Resized implements session.Terminal.
 func (t *terminal) Resized() <-chan os.Signal { return t.resized }
+
+// streamsOf are the caller's streams for a command.
+func streamsOf(std cli.Streams) backend.Streams {
+	s := backend.Streams{Stdout: lasting(std.Out), Stderr: lasting(std.Err)}
+	if std.In != nil {
+		s.Stdin = std.In
+	}
+	return s
+}
+
+// lasting has what is written to a terminal dropped once that has gone away. The command
+// learns it from SIGHUP and then has its time: an error of a write would end it at once.
+func lasting(w io.Writer) io.Writer {
+	if f, ok := w.(*os.File); ok && f != nil && term.IsTerminal(int(f.Fd())) {
+		return hangable{f}
+	}
+	return w
+}
+
+// A hangable is a terminal to write to.
+type hangable struct{ f *os.File }
+
+func (h hangable) Write(p []byte) (int, error) {
+	n, err := h.f.Write(p)
+	if errors.Is(err, unix.EIO) { // tty_write of the kernel, of one that was hung up
+		return len(p), nil
+	}
+	return n, err
+}

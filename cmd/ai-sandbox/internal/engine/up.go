@@ -109,10 +109,7 @@ func execIn(ctx context.Context, mc cli.Machine, id string, command []string) (i
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // see run
 	req := session.ExecRequest{
 		Command: command, Term: mc.Environ["TERM"],
-		Streams: backend.Streams{Stdout: mc.Std.Out, Stderr: mc.Std.Err}, Signals: signals,
-	}
-	if mc.Std.In != nil {
-		req.Streams.Stdin = mc.Std.In
+		Streams: streamsOf(mc.Std), Signals: signals,
 	}
 	if out, ok := mc.Std.Out.(*os.File); ok {
 		if t := openTerminal(mc.Std.In, out); t != nil {
