@@ -94,8 +94,9 @@ type Engine struct {
 	// Doctor asks podman's service; it is called when nothing else is wrong.
 	Doctor func(ctx context.Context, m Machine, r ImageRequest) []host.Verdict
 	// AskUpstream tells whether the proxy that m's gates would go through answers, and
-	// takes the credentials.
-	AskUpstream func(ctx context.Context, m Machine, u policy.Upstream) error
+	// takes the credentials. answer is what is wrong with that, which refuses no run; err
+	// is what refuses one.
+	AskUpstream func(ctx context.Context, m Machine, u policy.Upstream) (answer, err error)
 	// Trial carries the request out, whose command is trialCommand, in dir, a project of
 	// its own, and judges what came of it.
 	Trial func(ctx context.Context, r RunRequest, dir string) []host.Verdict

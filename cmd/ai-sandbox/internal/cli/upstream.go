@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/config"
@@ -40,8 +41,8 @@ func (a *app) upstream(s config.Settings, home string) (*policy.Upstream, policy
 	return &u, secret, nil
 }
 
-// readUpstreamAuth reads what an item of upstream_auth_file names, and has it hidden.
-func (a *app) readUpstreamAuth(it config.Item, home string) (policy.Secret, error) {
+// authPath is the file that an item of upstream_auth_file names.
+func (a *app) authPath(it config.Item, home string) string {
 	path := it.Value
 	if rest, ok := strings.CutPrefix(path, "~/"); ok {
 		path = filepath.Join(home, rest)
@@ -49,6 +50,12 @@ func (a *app) readUpstreamAuth(it config.Item, home string) (policy.Secret, erro
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(a.cwd, path)
 	}
+	return path
+}
+
+// readUpstreamAuth reads what an item of upstream_auth_file names, and has it hidden.
+func (a *app) readUpstreamAuth(it config.Item, home string) (policy.Secret, error) {
+	path := a.authPath(it, home)
 	f, err := host.ReadSecretFile("upstream_auth_file", path, policy.MaxUpstreamAuth)
 	if err != nil {
 		return policy.Secret{}, err
@@ -93,19 +100,27 @@ func fixedProxy(s config.Settings, gate string) error {
 }
 
 // checkUpstream asks the proxy of the settings, if there is one. A run is not refused for
-// it: what need not be reached through it works all the same.
+// its answer: what need not be reached through it works all the same.
 func (a *app) checkUpstream(s config.Settings, facts host.Facts) []host.Verdict {
 	v := host.Verdict{Name: "upstream proxy"}
 	u, auth, err := a.upstream(s, facts.Home)
 	switch {
 	case err != nil:
-		v.Problem = placed(s, err).Error()
+		v.Problem, v.Fix = placed(s, err).Error(), "ai-sandbox config"
+		var about *policy.AboutError
+		if items := s["upstream_auth_file"]; s.Text("upstream_proxy") != "" && errors.As(err, &about) && slices.Contains(about.Settings, "upstream_auth_file") {
+			v.Fix = "ls -l " + quote(a.authPath(items[0], facts.Home))
+		}
 		return []host.Verdict{v}
 	case u == nil:
 		return nil
 	}
 	v.Detail = u.URL() + " answers"
-	if err := a.engine.AskUpstream(a.ctx, Machine{Facts: facts, UpstreamAuth: auth}, *u); err != nil {
+	answer, err := a.engine.AskUpstream(a.ctx, Machine{Facts: facts, UpstreamAuth: auth}, *u)
+	if v.Info = err == nil && answer != nil; v.Info {
+		err = answer
+	}
+	if err != nil {
 		v.Problem, v.Fix = u.URL()+": "+err.Error(), "ai-sandbox doctor --upstream-proxy http://HOST:PORT --upstream-auth-file FILE"
 	}
 	return []host.Verdict{v}

@@ -60,14 +60,21 @@ func TestUpstream(t *testing.T) {
 
 	// The doctor asks it.
 	for _, c := range []struct {
-		err  error
-		says string
-	}{{nil, "ok   upstream proxy     http://proxy.example.com:3128 answers"}, {errors.New("it is away"), "FAIL upstream proxy     http://proxy.example.com:3128: it is away"}} {
-		s.engine.AskUpstream = func(_ context.Context, m Machine, u policy.Upstream) error {
+		answer, err error
+		given       config.Item // in place of the setting
+		says, fix   string
+	}{
+		{says: "ok   upstream proxy     http://proxy.example.com:3128 answers"},
+		{answer: errors.New("it is away"), says: "-    upstream proxy     http://proxy.example.com:3128: it is away", fix: "ai-sandbox doctor --upstream-proxy "},
+		{err: errors.New("no such name"), says: "FAIL upstream proxy     http://proxy.example.com:3128: no such name", fix: "ai-sandbox doctor --upstream-proxy "},
+		{given: config.Item{Key: "upstream_proxy", Value: "http://a.test", Origin: "--upstream-proxy"}, says: "FAIL upstream proxy     upstream_proxy is no host with a port", fix: "ai-sandbox config\n"},
+		{given: config.Item{Key: "upstream_auth_file", Value: "/nowhere", Origin: "--upstream-auth-file"}, says: "FAIL upstream proxy     upstream_auth_file /nowhere does not exist", fix: "ls -l /nowhere"},
+	} {
+		s.engine.AskUpstream = func(_ context.Context, m Machine, u policy.Upstream) (error, error) {
 			if u != want || m.UpstreamAuth.Reveal() != "user:"+password {
 				t.Errorf("%+v is asked", u)
 			}
-			return c.err
+			return c.answer, c.err
 		}
 		a := newApp(context.Background(), nil, s.env, Streams{Out: &s.out, Err: &s.err}, s.engine)
 		a.cwd = s.project
@@ -75,8 +82,12 @@ func TestUpstream(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := doctorText(a.checkUpstream(set.settings, set.Facts), 0); !strings.Contains(got, c.says) {
-			t.Errorf("want %q: %s", c.says, got)
+		if c.given.Key != "" {
+			set.settings[c.given.Key] = []config.Item{c.given}
+		}
+		got := doctorText(a.checkUpstream(set.settings, set.Facts), 0)
+		if !strings.Contains(got, c.says) || strings.Contains(got, "fix:") != (c.fix != "") || c.fix != "" && !strings.Contains(got, "  fix:             "+c.fix) {
+			t.Errorf("want %q and the fix %q: %s", c.says, c.fix, got)
 		}
 	}
 

@@ -26,7 +26,7 @@ func (e *engine) gateNet(m cli.Machine, name string) (policy.Net, error) {
 	return mgr.GateNet(name)
 }
 
-func askUpstream(ctx context.Context, mc cli.Machine, u policy.Upstream) error {
+func askUpstream(ctx context.Context, mc cli.Machine, u policy.Upstream) (answer, err error) {
 	m := &session.Manager{UpstreamAuth: mc.UpstreamAuth}
 	return m.AskUpstream(ctx, policy.Net{Upstream: &u})
 }

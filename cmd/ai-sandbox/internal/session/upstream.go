@@ -94,13 +94,14 @@ func (m *Manager) keepAuth(name string) error {
 var ErrUpstreamAuth = errors.New("it refuses the credentials of upstream_auth_file, or wants some (407)")
 
 // AskUpstream tells whether a policy's proxy answers, and takes the credentials: it is
-// asked for a tunnel to a name that no host has (RFC 6761, section 6.4).
-func (m *Manager) AskUpstream(ctx context.Context, n policy.Net) error {
+// asked for a tunnel to a name that no host has (RFC 6761, section 6.4). answer is what is
+// wrong with that, which refuses no run; err is what refuses one.
+func (m *Manager) AskUpstream(ctx context.Context, n policy.Net) (answer, err error) {
 	u, err := m.upstream(ctx, n)
 	if err != nil || u == nil {
-		return err
+		return nil, err
 	}
-	return askUpstream(ctx, u)
+	return askUpstream(ctx, u), nil
 }
 
 // tryUpstream asks the proxy beside a start, which does not wait for it.
