@@ -425,6 +425,9 @@ func Normalise(list []Entry) []Entry {
 	return out
 }
 
+// Covered reports whether e is in the set, or something in it covers e.
+func Covered(set map[Entry]bool, e Entry) bool { return set[e] || coveredBy(set, e) }
+
 // coveredBy looks up what could cover e instead of comparing it with each: lists
 // of a hundred thousand entries are normal for some. A range does not let through
 // what one address does: see LinkLocal.

@@ -283,6 +283,15 @@ func TestNormaliseKeepsMeaning(t *testing.T) {
 			list = append(list, e)
 		}
 		norm := Normalise(list)
+		set := map[Entry]bool{}
+		for _, e := range norm {
+			set[e] = true
+		}
+		for _, e := range list {
+			if !Covered(set, e) || Covered(map[Entry]bool{norm[0]: true}, e) != norm[0].Covers(e) {
+				t.Fatalf("%v: Covered is wrong of %v", norm, e)
+			}
+		}
 		any := func(l []Entry, h string, p uint16) bool {
 			return slices.ContainsFunc(l, func(e Entry) bool { return e.Match(h, p) })
 		}

@@ -59,7 +59,8 @@ func (g *runningGate) changeSquids(ctx context.Context, c gate.Config) (cut int,
 }
 
 // goneClasses are the addresses of what a new list does not let through any more. Where it
-// lets nothing through they are all of them, with that of what has no class.
+// lets nothing through they are all of them, with that of what has no class. An entry that
+// is no longer listed because another one covers it still is let through.
 func goneClasses(before []policy.Entry, c gate.Config) (gone map[netip.Addr]bool, err error) {
 	gone = map[netip.Addr]bool{}
 	in := map[policy.Entry]bool{}
@@ -71,7 +72,7 @@ func goneClasses(before []policy.Entry, c gate.Config) (gone map[netip.Addr]bool
 	}
 	for i, e := range before {
 		switch {
-		case in[e]:
+		case policy.Covered(in, e):
 		case i < gate.MaxClasses:
 			gone[gate.ClassAddr(i)] = true
 		case len(in) > 0:
@@ -249,7 +250,7 @@ func shutSocket(pid, fd int, name string) error {
 
 // classesOf are a gate's classes with what a new list adds. The number of an entry that was
 // denied is free: what was open from its address is cut. One that this list denies is not
-// yet, and keeps its place.
+// yet, and keeps its place; so does one that another covers, until that is denied.
 func classesOf(before gate.Config, listed []policy.Entry) []policy.Entry {
 	has, in := map[policy.Entry]bool{}, map[policy.Entry]bool{}
 	for _, e := range before.Classes {
@@ -264,7 +265,7 @@ func classesOf(before gate.Config, listed []policy.Entry) []policy.Entry {
 		if has[e] {
 			continue
 		}
-		for next < len(out) && in[out[next]] {
+		for next < len(out) && policy.Covered(in, out[next]) {
 			next++
 		}
 		if next == len(out) {

@@ -71,6 +71,12 @@ func TestClassesStay(t *testing.T) {
 		{"a.test c.test", "b.test c.test a.test"}, // b.test is cut after this
 		{"a.test b.test", "b.test c.test a.test"},
 		{"a.test d.test e.test", "b.test d.test a.test e.test"},
+		// What is open to d.test stays, and keeps the number until its cover is denied.
+		{"a.test e.test .d.test f.test", ".d.test d.test a.test e.test f.test"},
+		{".d.test g.test", ".d.test d.test a.test e.test f.test g.test"},
+		{".d.test h.test", ".d.test d.test h.test e.test f.test g.test"},
+		{"i.test", ".d.test d.test h.test i.test f.test g.test"},
+		{"i.test j.test", "j.test d.test h.test i.test f.test g.test"},
 	} {
 		list := parsed(t, step.list)
 		c.Classes = classesOf(c, list)
@@ -85,7 +91,7 @@ func TestClassesStay(t *testing.T) {
 func TestGoneClasses(t *testing.T) {
 	var names []string
 	for i := range gate.MaxClasses + 1 {
-		names = append(names, fmt.Sprintf("h%d.test", i))
+		names = append(names, fmt.Sprintf("h%d.z.test", i))
 	}
 	classes := parsed(t, strings.Join(names, " "))
 	last := len(classes) - 1
@@ -100,6 +106,17 @@ func TestGoneClasses(t *testing.T) {
 	}
 	if gone, err := goneClasses(classes, gate.Config{Allow: append(parsed(t, "more.test"), classes...)}); err != nil || len(gone) > 0 {
 		t.Errorf("one more: %v, %v", gone, err)
+	}
+	// What another entry covers goes with that, and not before.
+	wide := append(parsed(t, ".h0.z.test"), classes[1:]...)
+	if gone, err := goneClasses(classes, gate.Config{Allow: wide}); err != nil || len(gone) > 0 {
+		t.Errorf("one of them covered: %v, %v", gone, err)
+	}
+	if gone, err := goneClasses(classes, gate.Config{Allow: parsed(t, ".z.test")}); err != nil || len(gone) > 0 {
+		t.Errorf("all of them covered: %v, %v", gone, err)
+	}
+	if gone, err := goneClasses(append(classes[:1:1], wide...), gate.Config{Allow: wide[1:]}); err != nil || len(gone) != 2 || !gone[gate.ClassAddr(0)] || !gone[gate.ClassAddr(1)] {
+		t.Errorf("what covers one of them is denied: %v, %v", gone, err)
 	}
 	if gone, err := goneClasses(classes, gate.Config{}); err != nil || len(gone) != gate.MaxClasses+1 || !gone[gate.Unclassed] {
 		t.Errorf("all of them: %d, %v", len(gone), err)
