@@ -89,7 +89,7 @@ func TestDiff(t *testing.T) {
 		"published": {change: func(in *Input) { in.Publish = []Publish{{HostPort: 8080, Port: 3000}, {Addr: "127.0.0.1", Port: 3001}} },
 			more: "published: 127.0.0.1:8080 leads to port 3000 inside|published: 127.0.0.1:<free-port> leads to port 3001 inside"},
 		"keep-root": {change: func(in *Input) { in.KeepRoot = true },
-			more:      "the command runs as root of the container|volume aisb-home-shop-7d474397-root at /home/sandbox: read-write",
+			more:      "the command runs as root of the container|volume aisb-home-shop-7d474397-root at /home/sandbox: read-write|tmpfs at /run: read-write, not read-only",
 			less:      "no volume aisb-home-shop-7d474397 at /home/sandbox",
 			otherwise: `what /run is for: "mount point of /run/aisb; nothing the command can write" -> "mount point of /run/aisb; root's, and so the command's to write"|home: aisb-home-shop-7d474397 -> aisb-home-shop-7d474397-root|variable LOGNAME=sandbox -> LOGNAME=root|variable USER=sandbox -> USER=root|marked: KEEP-ROOT: the command is uid 0 inside; it has no capability, but owns what the image's root owns, and one mistake of the kernel's is worth more to it`},
 		"engine": {change: func(in *Input) { in.Engine = EngineBuiltin },

@@ -73,8 +73,8 @@ func (p Policy) writable(m Mount) bool {
 	case m.ReadOnly:
 		return false
 	case m.Kind == KindTmpfs:
-		// Of root, in a container.
-		return p.Isolation != IsolationContainer || strings.HasSuffix(m.Mode, "7")
+		// Of root, in a container, which the command may be.
+		return p.Isolation != IsolationContainer || p.KeepRoot || strings.HasSuffix(m.Mode, "7")
 	}
 	return m.Kind == KindBind || m.Kind == KindVolume
 }

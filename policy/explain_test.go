@@ -18,6 +18,11 @@ func TestInside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	in.KeepRoot = true
+	root, err := Resolve(in)
+	if err != nil {
+		t.Fatal(err)
+	}
 	jin := jailed()
 	jin.Links = []HomeLink{{Path: ".claude", To: "/run/aisb-harness/claude"}, {Path: ".gone"}}
 	jin.Binds = []Mount{{Kind: KindBind, Source: "/home/dev/.claude", Target: "/run/aisb-harness/claude", Why: "x"}}
@@ -46,6 +51,9 @@ func TestInside(t *testing.T) {
 		{container, "/usr/bin/env", AccessRead, "", ""},
 		{container, "/tmp/shop", AccessWrite, "", ""},
 		{container, "/run", AccessRead, "", ""},
+		{root, "/run/x", AccessWrite, "", ""},
+		{root, "/run/aisb/in", AccessRead, "", "/run/user/1000/ai-sandbox/<session>/control/in"},
+		{root, "/usr/bin/env", AccessRead, "", ""},
 		{container, "/run/aisb/in", AccessRead, "", "/run/user/1000/ai-sandbox/<session>/control/in"},
 		{container, "/proc/self", AccessKernel, "", ""},
 		{container, "/dev/null", AccessKernel, "", ""},
