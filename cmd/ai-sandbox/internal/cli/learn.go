@@ -46,7 +46,7 @@ func (s setup) secretMounts(p policy.Policy) (names []string, login bool) {
 		}
 		if agent, ok := harness.LoginIn(s.Facts.Home, m.Source, host.Resolve); ok {
 			names, login = append(names, fmt.Sprintf("%s's login (%s)", agent, policy.Quote(m.Source))), true
-		} else if s.Facts.Secret(m.Source) {
+		} else if s.Facts.ShowsKeys(m.Source) {
 			names = append(names, policy.Quote(m.Source))
 		}
 	}

@@ -72,7 +72,12 @@ func TestLearnBesideALogin(t *testing.T) {
 	s.write(filepath.Join(home, ".gemini/settings.json"), "{}")
 	s.write(filepath.Join(home, ".aws/credentials"), "key")
 	s.write(filepath.Join(home, ".claude/other.json"), "{}")
-	s.write(filepath.Join(home, "data/x"), "x")
+	for _, file := range []string{"data/x", ".netrc", ".config/gh/hosts.yml", ".config/other/x", ".cargo/credentials.toml", "dotfiles/npmrc"} {
+		s.write(filepath.Join(home, file), "x")
+	}
+	if err := os.Symlink("dotfiles/npmrc", filepath.Join(home, ".npmrc")); err != nil {
+		t.Fatal(err)
+	}
 	jail := []string{"--runtime", "local", "--net", "learn"}
 	for _, tc := range []struct {
 		what  string
@@ -91,6 +96,12 @@ func TestLearnBesideALogin(t *testing.T) {
 		{what: "a mount of a login", login: true, args: []string{"--mount", "~/.claude/.credentials.json:/mnt/x", "--", "true"}, want: "it is given claude's login ("},
 		{what: "a mount of a home", login: true, args: []string{"--mount", "~/.claude:/mnt/x", "--", "true"}, want: "it is given claude's login ("},
 		{what: "a mount beside a login", login: true, args: []string{"--mount", "~/.claude/other.json:/mnt/x", "--", "true"}},
+		{what: "a file of logins", args: []string{"--mount", "~/.netrc:/mnt/x", "--", "true"}, want: "it is given " + home + "/.netrc; pass none of them, or"},
+		{what: "a directory of logins", args: []string{"--mount", "~/.config/gh:/mnt/x", "--", "true"}, want: "it is given " + home + "/.config/gh; pass"},
+		{what: "a file in a directory of logins", args: []string{"--mount", "~/.config/gh/hosts.yml:/mnt/x", "--", "true"}, want: "it is given " + home + "/.config/gh/hosts.yml; pass"},
+		{what: "a mount that holds a login", args: []string{"--mount", "~/.cargo:/mnt/x", "--", "true"}, want: "it is given " + home + "/.cargo; pass"},
+		{what: "a mount that holds what a link of a login leads to", args: []string{"--mount", "~/dotfiles:/mnt/x", "--", "true"}, want: "it is given " + home + "/dotfiles; pass"},
+		{what: "settings beside logins", args: []string{"--mount", "~/.config/other:/mnt/x", "--", "true"}},
 		{what: "a mount of data", login: true, args: []string{"--mount", "~/data:/mnt/x", "--", "true"}},
 	} {
 		if err := os.RemoveAll(login); err != nil {

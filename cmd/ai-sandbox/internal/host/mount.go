@@ -188,6 +188,31 @@ func (f Facts) Secret(path string) bool {
 	return false
 }
 
+// keyFiles are what programs keep a login in, below a home and outside of secretTrees.
+var keyFiles = []string{
+	".netrc", ".npmrc", ".git-credentials", ".config/git/credentials", ".pypirc", ".config/gh", ".config/gcloud", ".cargo/credentials", ".cargo/credentials.toml",
+}
+
+// ShowsKeys tells whether a path is, lies in or holds what programs keep keys or logins
+// in, by those places' own names or where links lead.
+func (f Facts) ShowsKeys(path string) bool {
+	if f.Secret(path) {
+		return true
+	}
+	for _, h := range []string{f.Home, f.PasswdHome} {
+		for _, name := range keyFiles {
+			p := filepath.Join(h, name)
+			if _, err := os.Lstat(p); h == "" || err != nil {
+				continue
+			}
+			if real := Resolve(p); within(path, p) || within(p, path) || within(path, real) || within(real, path) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // CheckPoints says what is missing where one mount lies in another: nothing is
 // made in a directory of the host's for it, and no link there is followed.
 func CheckPoints(mounts []policy.Mount) error {
