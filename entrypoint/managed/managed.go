@@ -58,9 +58,9 @@ func Keys(in Input, fixed map[string]string) (Result, error) {
 	}
 	var out Result
 	base, err := object(in.Base)
-	based := in.Base != nil && err == nil && in.Mine != nil
+	based := in.Base != nil && err == nil && !blank(in.Base) && in.Mine != nil
 	mine, err := object(in.Mine)
-	if err != nil {
+	if err != nil || in.Mine != nil && blank(in.Mine) { // as a write that was cut off leaves it
 		out.Reseeded, mine, based = true, nil, false
 	}
 	file, wrote := map[string]json.RawMessage{}, map[string]json.RawMessage{}
@@ -129,10 +129,15 @@ func same(a, b json.RawMessage) bool {
 
 var errNoObject = errors.New("it is not one JSON object")
 
+// blank tells whether there is nothing but space, and maybe a byte order mark.
+func blank(text []byte) bool { return len(trim(text)) == 0 }
+
+func trim(text []byte) []byte { return bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\ufeff"))) }
+
 // object reads one. Nothing, and nothing but space, is an empty one, and a byte
 // order mark is passed over: so does the program that the file is for.
 func object(text []byte) (map[string]json.RawMessage, error) {
-	text = bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\ufeff")))
+	text = trim(text)
 	if len(text) == 0 {
 		return nil, nil
 	}
