@@ -114,14 +114,26 @@ func baseVerdict(r cli.ImageRequest) host.Verdict {
 	case demanded:
 		v.Detail += "; policy.json demands a signature, which the next start checks"
 	}
-	age := int(time.Since(when).Hours() / 24)
 	switch {
 	case v.Problem != "":
 	case digest == "":
 		v.Info, v.Problem, v.Fix = true, v.Detail, "ai-sandbox update"
-	case !when.IsZero() && r.BaseTTL >= 0 && age >= max(r.BaseTTL, 1):
-		v.Info, v.Problem, v.Fix = true, fmt.Sprintf("%s; base_ttl_days is %d, so the next build asks anew", v.Detail, r.BaseTTL), "ai-sandbox update"
+	case !when.IsZero():
+		return aged(v, r, time.Since(when))
 	}
+	return v
+}
+
+// aged says what replaces a pin that is too old.
+func aged(v host.Verdict, r cli.ImageRequest, age time.Duration) host.Verdict {
+	if r.BaseTTL < 0 || int(age.Hours()/24) < max(r.BaseTTL, 1) {
+		return v
+	}
+	then := fmt.Sprintf("base_ttl_days is %d, so the next build asks anew", r.BaseTTL)
+	if r.KeepBase {
+		then = "base_auto_update is 0, so only ai-sandbox update replaces it"
+	}
+	v.Info, v.Problem, v.Fix = true, v.Detail+"; "+then, "ai-sandbox update"
 	return v
 }
 

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"ai-sandbox/cmd/ai-sandbox/internal/cli"
 	"ai-sandbox/cmd/ai-sandbox/internal/host"
@@ -41,6 +42,23 @@ func TestTrialNamesTheCheck(t *testing.T) {
 		}
 		if bad := host.Problems(list); len(bad) != 1 || bad[0].Name != c.name || !strings.Contains(bad[0].Fix, c.fix) || !strings.Contains(bad[0].Problem, strings.ReplaceAll(c.err, "\n", "; ")) {
 			t.Errorf("%s: %+v", c.control, bad)
+		}
+	}
+}
+
+// An old pin is told with what replaces it.
+func TestOldBase(t *testing.T) {
+	for name, c := range map[string]struct {
+		ttl  int
+		keep bool
+		want string // "": nothing to tell
+	}{
+		"too old": {7, false, "pinned; base_ttl_days is 7, so the next build asks anew"}, "kept": {7, true, "pinned; base_auto_update is 0, so only ai-sandbox update replaces it"},
+		"young enough": {9, false, ""}, "young enough, and kept": {9, true, ""}, "never": {-1, false, ""},
+	} {
+		v := aged(host.Verdict{Detail: "pinned"}, cli.ImageRequest{BaseTTL: c.ttl, KeepBase: c.keep}, 8*24*time.Hour)
+		if v.Problem != c.want || v.Info != (c.want != "") || (v.Fix == "ai-sandbox update") != v.Info || v.Detail != "pinned" {
+			t.Errorf("%s: %+v", name, v)
 		}
 	}
 }
