@@ -81,8 +81,9 @@ var places = fmt.Sprintf(`    rm -rf %s %s; \
 const emptyRun = `    find /run -mindepth 1 -maxdepth 1 ! -name .containerenv ! -name secrets -exec rm -rf {} +; \
     install -d -m 0755 /etc/aisb /run/aisb; \`
 
-// listDebs is the manifest's part of Debian's packages.
-const listDebs = `dpkg-query -W -f 'deb ${Package} ${Version} ${Architecture}\n'`
+// listDebs is the manifest's part of Debian's packages. dpkg-query also names those that
+// are removed, and of which a configuration is left. sh would not see it fail before a pipe.
+const listDebs = `dpkg-query -W -f '${db:Status-Status} deb ${Package} ${Version} ${Architecture}\n' >/tmp/debs; sed -n 's/^installed //p' /tmp/debs`
 
 // aptGet prepares a step for apt-get, and returns the beginning of its command line.
 func (r Recipe) aptGet(line func(string, ...any)) string {

@@ -27,6 +27,14 @@ cp /usr/bin/true /usr/local/bin/raised
 chmod 4755 /usr/local/bin/raised
 npm install -g --no-audit --no-fund is-odd@3.0.1
 npm install --prefix /opt/tool --no-audit --no-fund left-pad@1.3.0
+# A package that is removed, and whose configuration stays.
+mkdir -p /gone/DEBIAN /gone/etc
+printf 'Package: aisb-gone\nVersion: 1.0\nArchitecture: all\nMaintainer: tests <tests@example.com>\nDescription: of the tests\n' >/gone/DEBIAN/control
+echo /etc/gone.conf | tee /gone/DEBIAN/conffiles >/gone/etc/gone.conf
+dpkg-deb -b /gone /gone.deb
+dpkg -i /gone.deb
+dpkg -r aisb-gone
+rm -r /gone /gone.deb
 `
 
 // newSetBox makes a box whose images are the test's own, and whose layers are everybody's:
@@ -130,11 +138,12 @@ func TestToolchain(t *testing.T) {
 		`echo left: $(ls -d ~/left /project/left /run/left /tmp/left 2>/dev/null); grep -c '^deb hello ' /etc/aisb/manifest.txt; `+
 		`grep -E '^npm (@openai/codex|@anthropic-ai/claude-code|node-gyp) ' /etc/aisb/manifest.txt; grep -o 'pkg:npm/node-gyp@' /etc/aisb/sbom.cdx.json | head -n1; `+
 		`echo npm: $(grep -cE '^npm (is-odd 3\.0\.1|is-number 6\.0\.0|left-pad 1\.3\.0)$' /etc/aisb/manifest.txt) of $(grep -cE '^npm (is-odd|is-number|left-pad) ' /etc/aisb/manifest.txt); `+
-		`grep -oE 'pkg:npm/(is-odd|left-pad)@[0-9.]+' /etc/aisb/sbom.cdx.json | sort -u`),
+		`grep -oE 'pkg:npm/(is-odd|left-pad)@[0-9.]+' /etc/aisb/sbom.cdx.json | sort -u; `+
+		`echo gone: $(dpkg-query -W -f '${db:Status-Status}' aisb-gone), named $(cat /etc/aisb/manifest.txt /etc/aisb/sbom.cdx.json | grep -c aisb-gone)`),
 		0, agenttest.Of(t, "pi").Version, "Hello, world!", "uid 0 in /\n", image.SetupSHA256([]byte(setupText)), "mode 755\n", "left:\n1\n",
 		"npm @openai/codex "+agenttest.Of(t, "codex").Version+"\n", "npm @anthropic-ai/claude-code "+agenttest.Of(t, "claude").Version+"\n",
 		"npm node-gyp ", "pkg:npm/node-gyp@", // which npm has within itself
-		"npm: 3 of 3\npkg:npm/is-odd@3.0.1\npkg:npm/left-pad@1.3.0\n") // what the script got, with what that needs
+		"npm: 3 of 3\npkg:npm/is-odd@3.0.1\npkg:npm/left-pad@1.3.0\ngone: config-files, named 0\n") // what the script got, with what that needs
 	version := regexp.MustCompile(`package      deb hello (\S+)\n`).FindStringSubmatch(b.OK("inspect", "--offline").Out)
 	if version == nil {
 		t.Fatal("the manifest has no hello")
