@@ -46,7 +46,7 @@ const (
 const (
 	graceTime = 10 * time.Second
 	drainTime = 10 * time.Second
-	lostTime  = 5 * time.Second
+	lostTime  = time.Second
 )
 
 // A Manager knows where sessions live on this machine.
