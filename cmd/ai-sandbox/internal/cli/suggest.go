@@ -47,11 +47,11 @@ func needOf(agent, address string) need {
 }
 
 // hostsOf are what an agent needs: where its variable leads, or one of the hosts of its
-// keys, or of its own. Where its own arguments say where the model is, nothing is known;
+// keys, or of its own. Where its arguments or variables say whose the model is, nothing is known;
 // a command of its own needs none. vars are the variables that it is given and logs in by.
 // The value of one that is passed by name is a secret, and says nothing here.
 func hostsOf(h harness.Harness, args []string, vars harness.Vars) []need {
-	if h.OwnCommand(args) || h.Elsewhere(args) {
+	if h.OwnCommand(args) || h.Elsewhere(args, vars) {
 		return nil
 	}
 	if address, ok := vars[h.BaseURL]; ok {

@@ -45,6 +45,8 @@ func TestSuggest(t *testing.T) {
 		{"elsewhere", of(claude), policy.NetGated, []string{"api.anthropic.com"}, nil, []string{"ANTHROPIC_BASE_URL=https://llm.example.com:8443/x"}, "add: --allow llm.example.com:8443"},
 		{"elsewhere, and there", of(claude), policy.NetGated, []string{"llm.example.com"}, nil, []string{"ANTHROPIC_BASE_URL=http://llm.example.com"}, ""},
 		{"elsewhere, and nobody knows where", of(claude), policy.NetGated, nil, nil, []string{"ANTHROPIC_BASE_URL"}, ""},
+		{"another's model", of(claude), policy.NetGated, nil, nil, []string{"CLAUDE_CODE_USE_BEDROCK=1"}, ""},
+		{"another's model, whatever the key", of(claude), policy.NetGated, nil, nil, []string{"ANTHROPIC_API_KEY", "CLAUDE_CODE_USE_VERTEX"}, ""},
 		{"by no key", of(opencode), policy.NetGated, nil, nil, nil, "opencode has its model at opencode.ai, which the allowlist does not let through; add: --allow opencode.ai"},
 		{"by its key", of(opencode), policy.NetGated, []string{"opencode.ai"}, nil, []string{"ANTHROPIC_API_KEY"}, "add: --allow api.anthropic.com"},
 		{"by its key, there", of(opencode), policy.NetGated, []string{"api.anthropic.com"}, nil, []string{"ANTHROPIC_API_KEY"}, ""},

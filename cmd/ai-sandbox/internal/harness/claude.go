@@ -26,6 +26,11 @@ var _ = add(Harness{
 	},
 	Credentials: []string{"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_AUTH_TOKEN"},
 	Hosts:       []string{"api.anthropic.com"}, BaseURL: "ANTHROPIC_BASE_URL",
+	// With these it is another's model, at a host that depends on more.
+	Keyed: Keyed{Chosen: Chosen{Vars: []string{
+		"CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY", "CLAUDE_CODE_USE_MANTLE",
+		"CLAUDE_CODE_USE_ANTHROPIC_AWS", "CLAUDE_CODE_USE_ANTHROPIC_GOOGLE_CLOUD", "CLAUDE_CODE_USE_GATEWAY",
+	}}},
 	Session: Session{New: []string{"--session-id", ID}, Resume: []string{"--resume", ID}, Last: []string{"--continue"}},
 	Model:   "--model",
 	// It has no less than low.

@@ -286,8 +286,10 @@ func (h Harness) OwnCommand(args []string) bool {
 	return len(args) > 0 && slices.Contains(h.Verbs, args[0])
 }
 
-// Elsewhere tells whether the user says in args where the model is.
-func (h Harness) Elsewhere(args []string) bool { return h.chosen(h.Keyed.Chosen, args, nil) }
+// Elsewhere tells whether the user says where the model is, in args or by a variable.
+func (h Harness) Elsewhere(args []string, vars Vars) bool {
+	return h.chosen(h.Keyed.Chosen, args, vars)
+}
 
 // Value is what the last one of a flag in args says, or "".
 func Value(args []string, flag string) string {
