@@ -137,17 +137,21 @@ func (b *Box) CheckInterrupt(t *testing.T) {
 	}
 }
 
-// CheckHangup has the window go away: the command is hung up on, still has its time,
-// whatever it says then, and nothing stays.
+// CheckHangup has the window go away: the command is hung up on, may still say more than any
+// buffer on the way takes, and ends by itself; and nothing stays.
 func (b *Box) CheckHangup(t *testing.T) {
 	t.Helper()
-	// More than lies between the command and the terminal: it waits for what takes it.
-	m := b.OnTerminal(t, "--net", "none", "--", "sh", "-c", "trap 'head -c 1000000 /dev/zero; echo hup >hup; exit 0' HUP; echo rea''dy; while :; do sleep 0.05; done")
+	file := filepath.Join(t.TempDir(), "report.json")
+	m := b.OnTerminal(t, "--report", file, "--net", "none", "--", "sh", "-c",
+		"trap 'head -c 1000000 /dev/zero | tr \\\\0 x; echo hup >hup; exit 3' HUP; echo rea''dy; while :; do sleep 0.05; done")
 	m.Expect("ready")
 	m.Slave.Close()
 	m.Master.Close()
-	m.Wait()
+	code := m.Wait()
 	b.File(t, "hup")
+	if rep := ReadReport(t, file); code != 3 || rep.EndedBy != "command" || rep.Leftover != "" {
+		t.Errorf("exit code %d: %+v", code, rep)
+	}
 }
 
 // CheckPipe has a terminal on one side only, which is a pipe inside.

@@ -532,7 +532,12 @@ func (r *run) start(ctx context.Context, b backend.Sandbox) (*started, error) {
 			return nil, fmt.Errorf("set the terminal up: %w", err)
 		}
 		up.restore = restore
-		r.undo.push("restore the terminal", func(context.Context) error { return restore() })
+		r.undo.push("restore the terminal", func(context.Context) error {
+			if err := restore(); !errors.Is(err, syscall.EIO) { // it has gone away
+				return err
+			}
+			return nil
+		})
 		if !r.be.Capabilities().OwnTerminal { // else it was in the spec
 			r.resize(ctx, up.id)
 		}
@@ -600,7 +605,7 @@ func (r *run) bringSandbox(ctx context.Context, b backend.Sandbox, ports <-chan 
 	attached := make(chan error, 1)
 	up.attached = attached
 	ready := make(chan struct{})
-	go func() { attached <- r.be.Attach(context.WithoutCancel(ctx), id, b.TTY, r.req.Streams, ready) }()
+	go func() { attached <- r.be.Attach(context.WithoutCancel(ctx), id, b.TTY, outlived(r.req.Streams), ready) }()
 	select {
 	case <-ready:
 	case err := <-attached:
