@@ -22,6 +22,10 @@ func logBoxes(t *testing.T, f func(*testing.T, logtest.Box), engines ...string) 
 					r := b.Run(args...)
 					return r.Code, r.Out, r.Err
 				},
+				Head: func(args ...string) (int, string, string) {
+					r := b.Head(args...)
+					return r.Code, r.Out, r.Err
+				},
 				Start: func(args ...string) func() (int, string, string) {
 					l := b.Start(t, args...)
 					return func() (int, string, string) {
@@ -52,6 +56,9 @@ func logBoxes(t *testing.T, f func(*testing.T, logtest.Box), engines ...string) 
 
 // Every decision is one line of the session's log, whatever the engine.
 func TestGateLog(t *testing.T) { logBoxes(t, logtest.Log, "squid", "builtin", "named") }
+
+// So is what was open when a run is cut short.
+func TestGateLogUnread(t *testing.T) { logBoxes(t, logtest.Unread, "squid", "builtin", "named") }
 
 // What a session may reach is changed while it runs.
 func TestSteer(t *testing.T) { logBoxes(t, logtest.Steer, "squid", "builtin", "named") }

@@ -6,6 +6,7 @@
 package drive
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -84,6 +85,30 @@ func (b *Box) RunWith(stdin io.Reader, args ...string) Result {
 		b.T.Fatalf("ai-sandbox %q: %v (%v)\n%s", args, err, ctx.Err(), Tail(errOut.String()))
 	}
 	return Result{Code: cmd.ProcessState.ExitCode(), Out: out.String(), Err: errOut.String()}
+}
+
+// Head is Run with a reader of the output that goes away after the first line.
+func (b *Box) Head(args ...string) Result {
+	b.T.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), RunTime)
+	defer cancel()
+	cmd := b.Command(ctx, args...)
+	var errOut bytes.Buffer
+	cmd.Stderr = &errOut
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	out.Close()
+	werr := cmd.Wait()
+	if err != nil || cmd.ProcessState == nil || ctx.Err() != nil {
+		b.T.Fatalf("ai-sandbox %q: %v, %v (%v)\n%s", args, err, werr, ctx.Err(), Tail(errOut.String()))
+	}
+	return Result{Code: cmd.ProcessState.ExitCode(), Out: line, Err: errOut.String()}
 }
 
 // OK is Run for what has to end with exit code 0.

@@ -24,6 +24,8 @@ import (
 type Box struct {
 	// Run is one ai-sandbox from its start to its end.
 	Run func(args ...string) (code int, out, err string)
+	// Head is Run with a reader of the output that goes away after the first line.
+	Head func(args ...string) (code int, out, err string)
 	// Start is one that is not waited for yet.
 	Start func(args ...string) (wait func() (code int, out, err string))
 	Host  func(zone string) string
@@ -189,6 +191,35 @@ func Log(t *testing.T, b Box) {
 	}
 	if info, err := os.Stat(filepath.Join(dir, "gate.jsonl")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// Unread: what is open when nobody reads the output any more, so that the command does not
+// end by itself, is told of as well.
+func Unread(t *testing.T, b Box) {
+	ok := b.Host("ok.test")
+	script := "cd /tmp\nsleep 600 | openssl s_client -proxy ${https_proxy#http://} -connect " + ok + ":443 -servername " + ok + " -brief >o 2>&1 &\n" +
+		"for i in $(seq 3000); do grep -q ESTABLISHED o && break; sleep 0.02; done\n" +
+		"while :; do grep ESTABLISHED o; sleep 0.02; done\n"
+	file := filepath.Join(filepath.Dir(b.Dir), filepath.Base(b.Dir)+"-unread.json")
+	t.Cleanup(func() { os.Remove(file) })
+	code, out, errs := b.Head(append([]string{"--report", file}, b.command(script, ok)...)...)
+	if code != 141 || !strings.Contains(out, "ESTABLISHED") {
+		t.Fatalf("exit code %d: %s\n%s", code, out, errs)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rep report
+	if err := json.Unmarshal(text, &rep); err != nil {
+		t.Fatal(err)
+	}
+	if len(rep.Used) != 1 || rep.Used[0].Host != ok || !strings.Contains(errs, ok+" (once)") {
+		t.Errorf("the report has %+v of what was used: %s", rep.Used, errs)
+	}
+	if _, out, errs = b.Run("log", rep.Session); strings.Count(out, "\n") != 1 || !strings.Contains(out, ok) {
+		t.Errorf("the log says %s%s", out, errs)
 	}
 }
 

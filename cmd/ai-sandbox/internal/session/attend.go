@@ -66,7 +66,7 @@ func (r *run) attend(ctx context.Context, up *started, late os.Signal) error {
 			case ok && f.Exited != nil:
 				r.mark("exited")
 				settled := make(chan struct{})
-				go r.settleGate(ctx, settled)
+				go r.settleGate(settled)
 				err := r.exited(*f.Exited, attached)
 				<-settled
 				return limit.blame(&r.report, err)
@@ -122,27 +122,36 @@ func (r *run) attend(ctx context.Context, up *started, late os.Signal) error {
 }
 
 // settleGate lets the squids log what came before, and ends those of the session's
-// own, while the command's last output is still on the way. squid does one thing
-// after the other: when it has answered a probe, it has logged; settled is closed
-// then.
-func (r *run) settleGate(ctx context.Context, settled chan<- struct{}) {
+// own, while the command's last output is still on the way. settled is closed when
+// they have logged.
+func (r *run) settleGate(settled chan<- struct{}) {
+	r.awaitLogged()
+	close(settled)
 	if r.gate == nil || r.gate.drop == nil {
-		close(settled)
 		return
 	}
-	awaitIdle(r.gate.port)
-	cfg := r.gate.config()
-	for _, port := range []uint16{cfg.FrontPort, cfg.PeekPort} {
-		// No answer means no gate, and nothing more to log.
-		_, _ = probe(ctx, port, cfg)
-	}
-	close(settled)
 	// Dead before podman comes to remove it.
 	r.gate.drop()
 	if r.req.Policy.Net.GateName != "" {
 		return // its log goes with it, and is not read to the end yet
 	}
 	_ = r.endGate() // the undoing asks again, and gets the same answer
+}
+
+// awaitLogged waits, once, until the squids have logged what a sandbox that has ended had
+// open. squid does one thing after the other: when it has answered a probe, it has logged.
+func (r *run) awaitLogged() {
+	if r.gate == nil || r.gate.drop == nil {
+		return
+	}
+	r.logged.Do(func() {
+		awaitIdle(r.gate.port)
+		cfg := r.gate.config()
+		for _, port := range []uint16{cfg.FrontPort, cfg.PeekPort} {
+			// No answer means no gate, and nothing more to log.
+			_, _ = probe(context.Background(), port, cfg)
+		}
+	})
 }
 
 // exited waits for the command's last output and fills the report in.

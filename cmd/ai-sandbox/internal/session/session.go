@@ -207,6 +207,8 @@ type run struct {
 	// endGate removes the gate's container, once; it may be called beside
 	// anything else.
 	endGate func() error
+	// logged is what awaitLogged does.
+	logged sync.Once
 	// inward is the way in where this process listens at the published ports.
 	inward *publish.Server
 	hello  string
@@ -875,13 +877,15 @@ func (r *run) bringGate(ctx context.Context, u *undo, fixed func(port uint16)) (
 	return rg, errors.Join(err, rerr)
 }
 
-// settleLog ends the gate's log, before the gate is removed.
+// settleLog ends the gate's log, before the gate is removed. The sandbox ends with its
+// control channel, which is closed by now.
 func (r *run) settleLog() {
 	if r.gateLog == nil {
 		return
 	}
 	var err error
 	if r.gate != nil && r.gate.settle != nil {
+		r.awaitLogged()
 		err = r.gate.settle()
 	}
 	if err := errors.Join(err, r.gateLog.report(&r.report)); err != nil {
