@@ -485,10 +485,20 @@ func within(ctx context.Context, d time.Duration, p *store.Process) error {
 // with it.
 func (m *Manager) lockSandbox(ctx context.Context, id string) (unlock func(), err error) {
 	dir := m.sandboxDir(id)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return nil, fmt.Errorf("lock sandbox %s: %w", id, err)
 	}
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	var fd int
+	for {
+		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("lock sandbox %s: %w", id, err)
+		}
+		// Who takes it down may have removed the directory in between.
+		fd, err = unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if !errors.Is(err, unix.ENOENT) || ctx.Err() != nil {
+			break
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("lock sandbox %s: %w", id, err)
 	}
@@ -516,18 +526,32 @@ const (
 	ownWorkspace
 )
 
-// forget removes what outlives a sandbox: its workspace if it is its own, its log,
-// and its record last.
+// forget removes what outlives a sandbox: its workspace if it is its own, its log, its
+// record, and last the directory: while there is a record, all lock the same one.
 func (m *Manager) forget(rec store.Record, rule workspaceRule) error {
 	if w := rec.Workspace; w != nil && w.Own {
 		if err := m.removeWorkspace(rec, *w, rule); err != nil {
 			return err
 		}
 	}
-	if err := os.RemoveAll(m.sandboxDir(rec.ID)); err != nil {
+	dir := m.sandboxDir(rec.ID)
+	names, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	for _, n := range names {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, n.Name())))
+	}
+	if err != nil {
 		return fmt.Errorf("remove the sandbox's log: %w", err)
 	}
-	return m.Store.Delete(rec)
+	if err := m.Store.Delete(rec); err != nil {
+		return err
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the sandbox's directory: %w", err)
+	}
+	return nil
 }
 
 // removeWorkspace removes the directory that was made for a sandbox, and no other

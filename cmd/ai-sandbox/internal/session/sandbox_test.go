@@ -779,6 +779,74 @@ func TestDownTwice(t *testing.T) {
 	s.gone(t)
 }
 
+// The directory that is locked stays until the record is gone: else who comes between them
+// locks another one, and takes it down as well.
+func TestForgetLast(t *testing.T) {
+	e := newEnv(t, exits(spec.Exited{}))
+	rec := store.Record{ID: "abc", Kind: store.KindSandbox}
+	dir := e.m.sandboxDir(rec.ID)
+	record := filepath.Join(e.records, rec.Kind+"-"+rec.ID+".json")
+	for _, d := range []string{dir, filepath.Join(record, "in-the-way")} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "log"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.m.forget(rec, emptyWorkspace); err == nil {
+		t.Error("the record can be removed")
+	}
+	if names, err := os.ReadDir(dir); err != nil || len(names) > 0 {
+		t.Errorf("with its record there: %v, %v", names, err)
+	}
+	if err := os.RemoveAll(record); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // of nothing, too
+		if err := e.m.forget(rec, emptyWorkspace); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without its record: %v", err)
+	}
+}
+
+// Of many at once, again and again, one takes down what has ended, and no directory stays.
+func TestDownAtOnce(t *testing.T) {
+	e := newEnv(t, exits(spec.Exited{}))
+	for i := range 50 {
+		rec := store.Record{ID: fmt.Sprintf("abc%d", i), Kind: store.KindSandbox, Ready: true, Handle: []byte("{}"), Report: []byte("{}")}
+		if err := e.m.Store.Owner(&rec); err != nil {
+			t.Fatal(err)
+		}
+		rec.Start--
+		if err := e.m.Store.Put(rec); err != nil {
+			t.Fatal(err)
+		}
+		errs := make(chan error, 6)
+		for range cap(errs) {
+			go func() { errs <- e.m.Down(within20(t), rec.ID, backendOf) }()
+		}
+		done := 0
+		for range cap(errs) {
+			switch err := <-errs; {
+			case err == nil:
+				done++
+			case !errors.Is(err, ErrNoSandbox):
+				t.Error(err)
+			}
+		}
+		if done != 1 {
+			t.Errorf("%d took it down", done)
+		}
+		if _, err := os.Lstat(e.m.sandboxDir(rec.ID)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("its directory: %v", err)
+		}
+	}
+}
+
 // A start that fails leaves nothing, and no handle.
 func TestSandboxThatFails(t *testing.T) {
 	s := newStage(t)
