@@ -41,7 +41,7 @@ func changeBuiltin(g *builtin.Gate) func(context.Context, gate.Config) (int, err
 // still on its way when the front one is cut off from it gets further.
 func (g *runningGate) changeSquids(ctx context.Context, c gate.Config) (cut int, err error) {
 	before := g.config()
-	gone, err := goneClasses(before.Classes, c)
+	gone, err := goneClasses(before, c)
 	if err != nil {
 		return 0, err
 	}
@@ -58,21 +58,20 @@ func (g *runningGate) changeSquids(ctx context.Context, c gate.Config) (cut int,
 	return cut, nil
 }
 
-// goneClasses are the addresses of what a new list does not let through any more. Where it
-// lets nothing through they are all of them, with that of what has no class. An entry that
-// is no longer listed because another one covers it still is let through.
-func goneClasses(before []policy.Entry, c gate.Config) (gone map[netip.Addr]bool, err error) {
+// goneClasses are the addresses of what c does not let through any more: those of entries
+// that are no longer let through, or have another number (see classesOf). Where nothing is
+// let through they are all of them, with that of what has no class. An entry that is no
+// longer listed because another one covers it still is let through.
+func goneClasses(was, c gate.Config) (gone map[netip.Addr]bool, err error) {
 	gone = map[netip.Addr]bool{}
-	in := map[policy.Entry]bool{}
-	for _, e := range c.Listed() {
-		in[e] = true
-	}
+	had, in := listed(was), listed(c)
 	if len(in) == 0 {
 		gone[gate.Unclassed] = true
 	}
-	for i, e := range before {
+	for i, e := range was.Classes {
 		switch {
-		case policy.Covered(in, e):
+		case !policy.Covered(had, e): // it was cut when it went
+		case policy.Covered(in, e) && c.Classes[i] == e:
 		case i < gate.MaxClasses:
 			gone[gate.ClassAddr(i)] = true
 		case len(in) > 0:
@@ -80,6 +79,16 @@ func goneClasses(before []policy.Entry, c gate.Config) (gone map[netip.Addr]bool
 		}
 	}
 	return gone, nil
+}
+
+func listed(c gate.Config) map[policy.Entry]bool { return setOf(c.Listed()) }
+
+func setOf(list []policy.Entry) map[policy.Entry]bool {
+	out := make(map[policy.Entry]bool, len(list))
+	for _, e := range list {
+		out[e] = true
+	}
+	return out
 }
 
 // reconfigure makes both squids read another list, and waits until each answers with its
@@ -248,32 +257,40 @@ func shutSocket(pid, fd int, name string) error {
 	return nil
 }
 
-// classesOf are a gate's classes with what a new list adds. The number of an entry that was
-// denied is free: what was open from its address is cut. One that this list denies is not
-// yet, and keeps its place; so does one that another covers, until that is denied.
-func classesOf(before gate.Config, listed []policy.Entry) []policy.Entry {
-	has, in := map[policy.Entry]bool{}, map[policy.Entry]bool{}
-	for _, e := range before.Classes {
-		has[e] = true
-	}
-	for _, e := range before.Listed() {
-		in[e] = true
-	}
-	out := slices.Clone(before.Classes)
-	next := 0
-	for _, e := range listed {
-		if has[e] {
-			continue
+// classesOf are a gate's classes with what c's lists add. The number of an entry that was
+// denied is free: what was open from its address is cut. One that these lists deny is not
+// yet, and keeps its place; so does one that another covers, until that is denied. One that
+// may have led to a private address and may not any more gets another number: what is open
+// from the old one's address is cut, wherever it leads.
+func classesOf(was, c gate.Config) []policy.Entry {
+	had, in, private := listed(was), listed(c), setOf(policy.Normalise(c.AllowPrivate))
+	lost := slices.DeleteFunc(slices.Clone(was.AllowPrivate), func(e policy.Entry) bool { return policy.Covered(private, e) })
+	out, has, free := slices.Clone(was.Classes), map[policy.Entry]bool{}, []int{}
+	for i, e := range out {
+		switch {
+		case !policy.Covered(had, e) && !in[e]:
+			free = append(free, i)
+		case policy.Covered(had, e) && slices.ContainsFunc(lost, func(p policy.Entry) bool { return overlap(e, p) }):
+			out[i] = policy.Entry{}
+		default:
+			has[e] = true
 		}
-		for next < len(out) && policy.Covered(in, out[next]) {
-			next++
-		}
-		if next == len(out) {
+	}
+	for _, e := range c.Listed() {
+		switch {
+		case has[e]:
+		case len(free) > 0:
+			out[free[0]], free = e, free[1:]
+		default:
 			out = append(out, e)
-		} else {
-			out[next] = e
 		}
-		next++
 	}
 	return out
+}
+
+// overlap tells whether there is something that both let through.
+func overlap(a, b policy.Entry) bool {
+	both := slices.ContainsFunc(a.Ports(), func(p uint16) bool { return slices.Contains(b.Ports(), p) })
+	a.Port, b.Port = 0, 0
+	return both && (a.Covers(b) || b.Covers(a))
 }

@@ -188,7 +188,7 @@ func (s *steerer) change(ctx context.Context, want Steering) (cut int, err error
 	}
 	c := was
 	c.Allow, c.AllowPrivate, c.PolicyHash = n.Allow, n.AllowPrivate, PolicyHash(n)
-	c.Classes = classesOf(was, c.Listed())
+	c.Classes = classesOf(was, c)
 	if cut, err = r.gate.change(ctx, c); err != nil {
 		return 0, err
 	}

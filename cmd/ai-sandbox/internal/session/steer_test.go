@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -67,22 +68,44 @@ func TestSteeredLists(t *testing.T) {
 func TestClassesStay(t *testing.T) {
 	c := gate.Config{Allow: parsed(t, "b.test c.test")}
 	c.Classes = c.Listed()
-	for _, step := range []struct{ list, want string }{
-		{"a.test c.test", "b.test c.test a.test"}, // b.test is cut after this
-		{"a.test b.test", "b.test c.test a.test"},
-		{"a.test d.test e.test", "b.test d.test a.test e.test"},
+	for _, step := range []struct{ list, private, want, gone string }{
+		{"a.test c.test", "", "b.test c.test a.test", "b.test"},
+		{"a.test b.test", "", "b.test c.test a.test", "c.test"},
+		{"a.test d.test e.test", "", "b.test d.test a.test e.test", "b.test"},
 		// What is open to d.test stays, and keeps the number until its cover is denied.
-		{"a.test e.test .d.test f.test", ".d.test d.test a.test e.test f.test"},
-		{".d.test g.test", ".d.test d.test a.test e.test f.test g.test"},
-		{".d.test h.test", ".d.test d.test h.test e.test f.test g.test"},
-		{"i.test", ".d.test d.test h.test i.test f.test g.test"},
-		{"i.test j.test", "j.test d.test h.test i.test f.test g.test"},
+		{"a.test e.test .d.test f.test", "", ".d.test d.test a.test e.test f.test", ""},
+		{".d.test g.test", "", ".d.test d.test a.test e.test f.test g.test", "a.test e.test f.test"},
+		{".d.test h.test", "", ".d.test d.test h.test e.test f.test g.test", "g.test"},
+		{"i.test", "", ".d.test d.test h.test i.test f.test g.test", ".d.test d.test h.test"},
+		// One that comes back has its number again, whoever comes with it.
+		{"c.test d.test i.test", "", "c.test d.test h.test i.test f.test g.test", ""},
+		{"i.test", "c.test x.d.test .d.test:8080", "c.test d.test .d.test:8080 i.test x.d.test g.test", "d.test"},
+		// What may have led to a private address may not any more.
+		{"c.test .d.test i.test", ".d.test:8080", "- c.test .d.test:8080 i.test - .d.test", "c.test x.d.test"},
+		{"c.test .d.test:8080 .d.test", "i.test", ".d.test:8080 c.test - i.test - .d.test", ".d.test:8080"},
+		{"c.test .d.test:8080 .d.test i.test", "", ".d.test:8080 c.test i.test - - .d.test", "i.test"},
 	} {
-		list := parsed(t, step.list)
-		c.Classes = classesOf(c, list)
-		c.Allow = list
-		if got := strings.Join(texts(c.Classes), " "); got != step.want {
-			t.Errorf("with %s: %s, want %s", step.list, got, step.want)
+		was := c
+		c.Allow, c.AllowPrivate = parsed(t, step.list), parsed(t, step.private)
+		c.Classes = classesOf(was, c)
+		names := texts(c.Classes)
+		for i, n := range names {
+			if n == "" {
+				names[i] = "-"
+			}
+		}
+		if got := strings.Join(names, " "); got != step.want {
+			t.Errorf("with %s, and %s: %s, want %s", step.list, step.private, got, step.want)
+		}
+		gone, err := goneClasses(was, c)
+		var cut []string
+		for i, e := range was.Classes {
+			if gone[gate.ClassAddr(i)] {
+				cut = append(cut, e.String())
+			}
+		}
+		if got := strings.Join(cut, " "); err != nil || got != step.gone {
+			t.Errorf("with %s, and %s: %s is cut (%v), want %s", step.list, step.private, got, err, step.gone)
 		}
 	}
 }
@@ -95,31 +118,37 @@ func TestGoneClasses(t *testing.T) {
 	}
 	classes := parsed(t, strings.Join(names, " "))
 	last := len(classes) - 1
-	without := func(i int) gate.Config {
-		return gate.Config{Allow: slices.Delete(slices.Clone(classes), i, i+1)}
+	without := func(i int) []policy.Entry { return slices.Delete(slices.Clone(classes), i, i+1) }
+	goneOf := func(classes, before, after []policy.Entry) (map[netip.Addr]bool, error) {
+		was, c := gate.Config{Allow: before, Classes: classes}, gate.Config{Allow: after}
+		c.Classes = classesOf(was, c)
+		return goneClasses(was, c)
 	}
-	if gone, err := goneClasses(classes, without(last-1)); err != nil || len(gone) != 1 || !gone[gate.ClassAddr(last-1)] {
+	if gone, err := goneOf(classes, classes, without(last-1)); err != nil || len(gone) != 1 || !gone[gate.ClassAddr(last-1)] {
 		t.Errorf("the last that has an address: %v, %v", gone, err)
 	}
-	if gone, err := goneClasses(classes, without(last)); err == nil || !strings.Contains(err.Error(), classes[last].String()+" can't be denied") {
+	if gone, err := goneOf(classes, classes, without(last)); err == nil || !strings.Contains(err.Error(), classes[last].String()+" can't be denied") {
 		t.Errorf("the first that has none: %v, %v", gone, err)
 	}
-	if gone, err := goneClasses(classes, gate.Config{Allow: append(parsed(t, "more.test"), classes...)}); err != nil || len(gone) > 0 {
+	if gone, err := goneOf(classes, classes, append(parsed(t, "more.test"), classes...)); err != nil || len(gone) > 0 {
 		t.Errorf("one more: %v, %v", gone, err)
 	}
 	// What another entry covers goes with that, and not before.
 	wide := append(parsed(t, ".h0.z.test"), classes[1:]...)
-	if gone, err := goneClasses(classes, gate.Config{Allow: wide}); err != nil || len(gone) > 0 {
+	if gone, err := goneOf(classes, classes, wide); err != nil || len(gone) > 0 {
 		t.Errorf("one of them covered: %v, %v", gone, err)
 	}
-	if gone, err := goneClasses(classes, gate.Config{Allow: parsed(t, ".z.test")}); err != nil || len(gone) > 0 {
+	if gone, err := goneOf(classes, classes, parsed(t, ".z.test")); err != nil || len(gone) > 0 {
 		t.Errorf("all of them covered: %v, %v", gone, err)
 	}
-	if gone, err := goneClasses(append(classes[:1:1], wide...), gate.Config{Allow: wide[1:]}); err != nil || len(gone) != 2 || !gone[gate.ClassAddr(0)] || !gone[gate.ClassAddr(1)] {
+	if gone, err := goneOf(append(classes[:1:1], wide[:last-1]...), wide[:last-1], wide[1:last-1]); err != nil || len(gone) != 2 || !gone[gate.ClassAddr(0)] || !gone[gate.ClassAddr(1)] {
 		t.Errorf("what covers one of them is denied: %v, %v", gone, err)
 	}
-	if gone, err := goneClasses(classes, gate.Config{}); err != nil || len(gone) != gate.MaxClasses+1 || !gone[gate.Unclassed] {
+	if gone, err := goneOf(classes, classes, nil); err != nil || len(gone) != gate.MaxClasses+1 || !gone[gate.Unclassed] {
 		t.Errorf("all of them: %d, %v", len(gone), err)
+	}
+	if gone, err := goneOf(classes, nil, parsed(t, "more.test")); err != nil || len(gone) > 0 {
+		t.Errorf("one after all of them: %v, %v", gone, err)
 	}
 }
 
