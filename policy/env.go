@@ -88,10 +88,13 @@ func resolveEnv(in Input) ([]Env, error) {
 			set(FromHost, "", n)
 		}
 	}
-	if in.Token != "" && isSet(in.Token) {
+	var errs []error
+	switch {
+	case in.Token == "PATH" || ours(env, in.Token):
+		errs = append(errs, fmt.Errorf("the variable of the token, %s, is set by ai-sandbox itself; name another", Quote(in.Token)))
+	case in.Token != "" && isSet(in.Token):
 		env[in.Token] = Env{Name: in.Token, From: FromHarness, Secret: true}
 	}
-	var errs []error
 	named := map[string]bool{}
 	for _, s := range in.Env {
 		name, value, constant := strings.Cut(s, "=")

@@ -47,11 +47,14 @@ func TestEnvRefused(t *testing.T) {
 		"env A is in an env_file and named by env too; drop one of them": func(in *Input) {
 			in.Env, in.EnvFile = []string{"A=1"}, []Secret{NewSecret("A", "x")}
 		},
-		"env HTTPS_PROXY is set by ai-sandbox itself; take it out of the env_file": func(in *Input) { in.EnvFile = []Secret{NewSecret("HTTPS_PROXY", "x")} },
-		"env HOME is set by ai-sandbox itself; drop it":                            func(in *Input) { in.Env = []string{"HOME"} },
-		"env PATH has an empty value; give it one or drop it":                      func(in *Input) { in.Env = []string{"PATH="} },
+		"env HTTPS_PROXY is set by ai-sandbox itself; take it out of the env_file":          func(in *Input) { in.EnvFile = []Secret{NewSecret("HTTPS_PROXY", "x")} },
+		"env HOME is set by ai-sandbox itself; drop it":                                     func(in *Input) { in.Env = []string{"HOME"} },
+		"the variable of the token, HTTPS_PROXY, is set by ai-sandbox itself; name another": func(in *Input) { in.Token = "HTTPS_PROXY" },
+		"the variable of the token, PATH, is set by ai-sandbox itself; name another":        func(in *Input) { in.Token = "PATH" },
+		"env PATH has an empty value; give it one or drop it":                               func(in *Input) { in.Env = []string{"PATH="} },
 	} {
 		in := plain()
+		in.Facts.EnvSet = func(string) bool { return true }
 		f(&in)
 		if _, err := Resolve(in); err == nil || err.Error() != want {
 			t.Errorf("%v, not %s", err, want)
