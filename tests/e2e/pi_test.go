@@ -239,6 +239,21 @@ func TestPiReadsConfiguration(t *testing.T) {
 	if r := u.OK("--net", "none", "--", "cat", "/home/sandbox/.pi/agent/settings.json"); strings.Contains(r.Out, "x.ts") || !strings.Contains(r.Out, `"dark"`) {
 		t.Errorf("%s", r)
 	}
+	// Where its model is said to be is where it asks: not of the default one or the first
+	// one, which have no key inside, and of the project's before all.
+	u.has("models.json", strings.Replace(keylessModels, `{"acme":`, `{"first":{"baseUrl":"https://first.ok.test/v1","api":"openai-completions","models":[{"id":"f"}]},
+		"own":{"baseUrl":"https://own.ok.test/v1","api":"openai-completions","apiKey":"x","models":[{"id":"o"}]},"acme":`, 1))
+	u.has("settings.json", `{"defaultProvider":"anthropic","defaultModel":"claude-opus-5-5","retry":{"enabled":false}}`)
+	for _, host := range []string{"own.ok.test", "llm.ok.test"} {
+		r := u.Run("--env", "PI_OFFLINE=1", "pi", "-p", "hello")
+		if r.Code == 0 || !strings.Contains(r.Err, "pi has its model at "+host+", which") || !strings.Contains(r.Err, "refused: "+host+",") || strings.Count(r.Err, "refused: ") != 1 {
+			t.Errorf("%s: %s", host, r)
+		}
+		project := filepath.Join(u.Dir, ".pi")
+		if err := errors.Join(os.MkdirAll(project, 0o755), os.WriteFile(filepath.Join(project, "settings.json"), []byte(`{"defaultProvider":"acme","defaultModel":"acme-large"}`), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	agenttest.Flags(t, u.Box, "pi")
 	// Where its own providers are, and in which variables it looks for their keys.
 	list, err := os.ReadFile("/src/cmd/ai-sandbox/internal/harness/pibridge/providers.txt")

@@ -77,10 +77,16 @@ func pack(f *policy.HomeManaged) error {
 func (a *app) bridge(in *policy.Input, s setup, h harness.Harness, args []string, loggedIn bool) ([]need, error) {
 	start := pibridge.Start{
 		Provider: harness.Value(args, h.Provider), Model: harness.Value(args, h.Model), Models: harness.Value(args, h.Models),
-		Has: func(name string) bool { return passes(*in, name) },
+		Has:      func(name string) bool { return name == in.Token || passes(*in, name) },
+		LoggedIn: loggedIn, Resumes: h.Resumes(args),
 	}
 	needs := func(r pibridge.Result) []need {
-		if at := r.Address(start); at != "" && !h.OwnCommand(args) {
+		var err error
+		if in.Facts.Project != "" && start.Model == "" {
+			start.Project, err = host.ReadBelow(in.Facts.Project, pibridge.ProjectSettings, pibridge.MaxFile)
+		}
+		// Of a file that can't be read, pi will tell.
+		if at := r.Address(start); err == nil && at != "" && !h.OwnCommand(args) {
 			return []need{needOf(h.Name, at)}
 		}
 		return nil
@@ -90,6 +96,7 @@ func (a *app) bridge(in *policy.Input, s setup, h harness.Harness, args []string
 	}
 	if slices.ContainsFunc(in.Links, func(l policy.HomeLink) bool { return l.To != "" && within(pibridge.Dir, l.Path) }) {
 		a.notef("pi has this machine's own configuration (bind_harness_home), so nothing is brought in, and %s is not passed; --env passes what that names", s.settings.Text("pi_token_env"))
+		start.LoggedIn = true // maybe: its files are not read
 		return needs(pibridge.Result{}), nil
 	}
 	r, token, files, err := a.piFiles(*in, s)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -107,6 +108,11 @@ func TestPiHost(t *testing.T) {
 		{"--no-pi-config pi", ""},
 		{"--no-pi-config pi --model zai/glm-5.3", "api.z.ai"},
 		{"--no-pi-config --env XAI_API_KEY pi", "api.x.ai"},
+		{"pi --continue", ""},
+		{"pi -r", ""},
+		{"pi --session 3f2a", ""},
+		{"pi --session-id 3f2a", "b.example"},
+		{"pi --continue --model m1", "a.example"},
 		{"--no-pi-config --env XAI_API_KEY --allow .x.ai pi", ""},
 	} {
 		s := newStage(t)
@@ -116,6 +122,52 @@ func TestPiHost(t *testing.T) {
 		said, want := s.err.String(), "pi has its model at "+tc.host+", which the allowlist does not let through; add: --allow "+tc.host+"\n"
 		if tc.host == "" && strings.Contains(said, "has its model") || tc.host != "" && !strings.Contains(said, want) {
 			t.Errorf("%s: want %q: %s", tc.args, tc.host, said)
+		}
+	}
+}
+
+// A provider without its key inside is not the one, though the settings say so. The key
+// may be pi's token, or in its file, which is shown but not read; a project's settings
+// count for more, where they can be read.
+func TestPiHostIsOfAKey(t *testing.T) {
+	const models = `{"providers":{"acme":{"baseUrl":"https://a.example/v1","apiKey":"x","models":[{"id":"m1"}]}}}`
+	const settings = `{"defaultProvider":"openai","defaultModel":"gpt-6.2-sol"}`
+	for _, tc := range []struct{ args, project, host string }{
+		{"pi", "", "a.example"},
+		{"--pi-token-env OPENAI_API_KEY pi", "", "api.openai.com"},
+		{"--credentials host pi", "", "api.openai.com"},
+		{"--credentials host pi", `{"defaultModel":""}`, ""},
+		{"--runtime local --bind-harness-home --env XAI_API_KEY pi", "", ""},
+		{"pi", `{"defaultProvider":"acme","defaultModel":"m1"}`, "a.example"},
+		{"--env XAI_API_KEY pi", `{"defaultProvider":"acme","defaultModel":"m1"}`, "a.example"},
+		{"--env XAI_API_KEY pi", "", "api.x.ai"},
+		{"--env XAI_API_KEY --no-cwd pi", `{"defaultProvider":"acme","defaultModel":"m1"}`, "api.x.ai"},
+		{"pi", "a link", ""},
+		{"pi --model m1", "a link", "a.example"},
+	} {
+		s := newStage(t)
+		s.piHas(models, settings)
+		s.write(filepath.Join(s.env["HOME"], ".pi/agent/auth.json"), "{}")
+		installed := filepath.Join(s.env["PATH"], "pi")
+		s.write(installed, "#!/bin/sh\n")
+		if err := os.Chmod(installed, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if at := filepath.Join(s.project, ".pi/settings.json"); tc.project == "a link" {
+			s.write(at+".to", "{}")
+			if err := os.Symlink(at+".to", at); err != nil {
+				t.Fatal(err)
+			}
+		} else if tc.project != "" {
+			s.write(at, tc.project)
+		}
+		for _, name := range []string{"AI_API_TOKEN", "XAI_API_KEY", "OPENAI_API_KEY"} {
+			s.env[name] = "key-0123456789"
+		}
+		s.policy(strings.Fields(tc.args)...)
+		said, want := s.err.String(), "pi has its model at "+tc.host+", which"
+		if tc.host == "" && strings.Contains(said, "has its model") || tc.host != "" && !strings.Contains(said, want) {
+			t.Errorf("%s, %s: want %q: %s", tc.args, tc.project, tc.host, said)
 		}
 	}
 }

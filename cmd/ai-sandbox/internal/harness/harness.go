@@ -114,8 +114,9 @@ type Skip struct {
 const ID = "ID"
 
 // A Session are the arguments that begin one under an id of the caller's, resume the
-// one with an id, and resume the last; nil is what the program has not.
-type Session struct{ New, Resume, Last []string }
+// one with an id, and resume the last; nil is what the program has not. Others are more
+// flags that resume one.
+type Session struct{ New, Resume, Last, Others []string }
 
 // Levels are the values of the setting thinking that mean an amount, from the least
 // on. They are pi's.
@@ -289,6 +290,12 @@ func (h Harness) OwnCommand(args []string) bool {
 // Elsewhere tells whether the user says where the model is, in args or by a variable.
 func (h Harness) Elsewhere(args []string, vars Vars) bool {
 	return h.chosen(h.Keyed.Chosen, args, vars)
+}
+
+// Resumes tells whether the user resumes a session by a flag.
+func (h Harness) Resumes(args []string) bool {
+	s := h.Session
+	return h.chosen(Chosen{Choices: slices.DeleteFunc(slices.Concat(s.Resume, s.Last, s.Others), func(arg string) bool { return !strings.HasPrefix(arg, "-") })}, args, nil)
 }
 
 // Value is what the last one of a flag in args says, or "".

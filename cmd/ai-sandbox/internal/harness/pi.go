@@ -11,7 +11,7 @@ var _ = add(Harness{
 	Package: "@earendil-works/pi-coding-agent", Version: "1.6.0",
 	Token: "AI_API_TOKEN", Bridge: true, Credentials: []string{"AI_API_TOKEN"},
 	// Its hosts are its providers' (see pibridge).
-	Session: Session{New: []string{"--session-id", ID}, Resume: []string{"--session", ID}, Last: []string{"--continue"}},
+	Session: Session{New: []string{"--session-id", ID}, Resume: []string{"--session", ID}, Last: []string{"--continue"}, Others: []string{"-c", "--resume", "-r", "--fork"}},
 	Model:   "--model", Provider: "--provider", Models: "--models",
 	// It is in its settings, too (pibridge), for whatever else starts it inside. But there
 	// a session's own level, a project's settings and a model's count for more.

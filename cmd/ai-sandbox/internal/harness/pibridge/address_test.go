@@ -9,10 +9,14 @@ import (
 // TestAddress has where the first request goes, as the real pi 1.6.0 took it.
 func TestAddress(t *testing.T) {
 	const models = `{"providers":{
-		"acme":{"baseUrl":"https://a.example/v1","apiKey":"$K","models":[{"id":"m1"},{"id":"m2","baseUrl":"https://b.example/v1"},{"id":"org/big:v1"}]},
-		"other":{"apiKey":"$K","models":[{"id":"o1","baseUrl":"https://o.example"}]},
+		"acme":{"baseUrl":"https://a.example/v1","api":"openai-completions","apiKey":"$K","models":[{"id":"m1"},{"id":"m2","baseUrl":"https://b.example/v1"},{"id":"org/big:v1"}]},
+		"other":{"api":"openai-completions","apiKey":"$K","models":[{"id":"o1","baseUrl":"https://o.example"}]},
 		"openai":{"baseUrl":"https://proxy.example/openai"}}}`
+	const keyless = `{"providers":{
+		"first":{"baseUrl":"https://f.example/v1","api":"openai-completions","models":[{"id":"f1"}]},
+		"acme":{"baseUrl":"https://a.example/v1","api":"openai-completions","apiKey":"$K","models":[{"id":"m1"}]}}}`
 	const chosen = `{"defaultProvider":"acme","defaultModel":"m2"}`
+	const claude = `{"defaultProvider":"anthropic","defaultModel":"claude-opus-5-5"}`
 	has := func(names ...string) func(string) bool {
 		return func(name string) bool { return slices.Contains(names, name) }
 	}
@@ -25,13 +29,31 @@ func TestAddress(t *testing.T) {
 		{"the first provider", models, "", Start{}, "https://a.example/v1"},
 		{"the provider of the settings", models, `{"defaultProvider":"acme","defaultModel":"m1"}`, Start{}, "https://a.example/v1"},
 		{"a model at an address of its own", models, chosen, Start{}, "https://b.example/v1"},
-		{"a provider alone", models, `{"defaultProvider":"other"}`, Start{}, "https://o.example"},
-		{"one of its own", "", `{"defaultProvider":"anthropic","defaultModel":"claude-opus-5-5"}`, Start{}, "https://api.anthropic.com"},
-		{"one of its own, without a model", "", `{"defaultProvider":"zai"}`, Start{}, "https://api.z.ai"},
-		{"a login of its own", "", `{"defaultProvider":"openai-codex"}`, Start{}, "https://chatgpt.com"},
-		{"one of its own, led elsewhere", models, `{"defaultProvider":"openai","defaultModel":"gpt-6.2-sol"}`, Start{}, "https://proxy.example/openai"},
-		{"one whose host depends", "", `{"defaultProvider":"amazon-bedrock"}`, Start{}, ""},
-		{"one that nobody knows", models, `{"defaultProvider":"gone","defaultModel":"x"}`, Start{}, ""},
+		{"a provider alone", models, `{"defaultProvider":"other"}`, Start{}, "https://a.example/v1"},
+		{"a model alone", models, `{"defaultModel":"o1"}`, Start{}, "https://a.example/v1"},
+		{"a model that it has not", models, `{"defaultProvider":"other","defaultModel":"m1"}`, Start{}, "https://a.example/v1"},
+		{"one of its own", "", claude, Start{Has: has("ANTHROPIC_API_KEY")}, "https://api.anthropic.com"},
+		{"one of its own without a key", "", claude, Start{}, ""},
+		{"one of its own without a key, and another", models, claude, Start{}, "https://a.example/v1"},
+		{"one of its own without a key, and another of them", models, claude, Start{Has: has("XAI_API_KEY")}, "https://api.x.ai"},
+		{"one of its own, with a file of keys", models, claude, Start{LoggedIn: true}, "https://api.anthropic.com"},
+		{"none, with a file of keys", models, "", Start{LoggedIn: true}, ""},
+		{"one of its own, without a model", "", `{"defaultProvider":"zai"}`, Start{Has: has("ZAI_API_KEY", "XAI_API_KEY")}, "https://api.x.ai"},
+		{"a login of its own", "", `{"defaultProvider":"openai-codex","defaultModel":"gpt-6.2-sol"}`, Start{LoggedIn: true}, "https://chatgpt.com"},
+		{"a login of its own that it has not", "", `{"defaultProvider":"openai-codex","defaultModel":"gpt-6.2-sol"}`, Start{}, ""},
+		{"one of its own, led elsewhere", models, `{"defaultProvider":"openai","defaultModel":"gpt-6.2-sol"}`, Start{Has: has("OPENAI_API_KEY")}, "https://proxy.example/openai"},
+		{"one of its own, with a key and a model elsewhere", `{"providers":{"xai":{"apiKey":"$K","api":"openai-completions","models":[{"id":"x","baseUrl":"https://x.example"}]}}}`, "", Start{}, "https://api.x.ai"},
+		{"one whose host depends", models, `{"defaultProvider":"amazon-bedrock","defaultModel":"us.anthropic.claude-opus-5-5"}`, Start{Has: has("AWS_PROFILE")}, ""},
+		{"one that nobody knows", models, `{"defaultProvider":"gone","defaultModel":"x"}`, Start{}, "https://a.example/v1"},
+		{"the first with a key", keyless, "", Start{}, "https://a.example/v1"},
+		{"the first with a key, though another is said", keyless, `{"defaultProvider":"first","defaultModel":"f1"}`, Start{}, "https://a.example/v1"},
+		{"the first with a key, though another is enabled", keyless, `{"enabledModels":["first/f1","f*"]}`, Start{}, "https://a.example/v1"},
+		{"the project's", models, chosen, Start{Project: []byte(`{"defaultModel":"m1"}`)}, "https://a.example/v1"},
+		{"the project's own models", models, chosen, Start{Project: []byte(`{"enabledModels":["other/*"]}`)}, "https://o.example"},
+		{"the project's, of something else", models, chosen, Start{Project: []byte(`{"theme":"dark"}`)}, "https://b.example/v1"},
+		{"the project's, broken", models, chosen, Start{Project: []byte(`{"defaultModel":`)}, "https://b.example/v1"},
+		{"a session", models, chosen, Start{Resumes: true}, ""},
+		{"a session, with --model", models, chosen, Start{Resumes: true, Model: "m1"}, "https://a.example/v1"},
 		// Arguments count for more.
 		{"--model with a provider", models, chosen, Start{Model: "other/o1"}, "https://o.example"},
 		{"--model with one of pi's own", models, chosen, Start{Model: "anthropic/claude-opus-5-5"}, "https://api.anthropic.com"},
@@ -46,6 +68,11 @@ func TestAddress(t *testing.T) {
 		{"--models without", models, chosen, Start{Models: "other/*:low,m1"}, "https://o.example"},
 		{"enabled models without the default one", models, `{"defaultProvider":"acme","defaultModel":"m2","enabledModels":["acme/m1:low"]}`, Start{}, "https://a.example/v1"},
 		{"enabled models with it", models, `{"defaultProvider":"acme","defaultModel":"m2","enabledModels":["m1","acme/m2:low"]}`, Start{}, "https://b.example/v1"},
+		{"enabled models by a part", models, `{"defaultProvider":"acme","defaultModel":"m2","enabledModels":["o1","M2"]}`, Start{}, "https://b.example/v1"},
+		{"enabled models by a star", models, `{"enabledModels":["*1"]}`, Start{}, "https://a.example/v1"},
+		{"enabled models that may be of its own", models, `{"enabledModels":["son*","m1"]}`, Start{Has: has("XAI_API_KEY")}, ""},
+		{"enabled models of one without a key", models, `{"enabledModels":["anthropic/claude-opus-5-5","o1"]}`, Start{}, "https://o.example"},
+		{"enabled models that there are not", models, `{"defaultProvider":"other","defaultModel":"o1","enabledModels":["gone"]}`, Start{}, "https://o.example"},
 		// Without a configuration, variables tell.
 		{"a key", "", "", Start{Has: has("GROQ_API_KEY")}, "https://api.groq.com"},
 		{"two keys", "", "", Start{Has: has("GROQ_API_KEY", "OPENAI_API_KEY")}, "https://api.openai.com"},

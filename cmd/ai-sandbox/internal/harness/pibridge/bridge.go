@@ -22,6 +22,8 @@ const (
 	Dir          = ".pi/agent"
 	ModelsFile   = Dir + "/models.json"
 	SettingsFile = Dir + "/settings.json"
+	// ProjectSettings is below a project, and counts for more.
+	ProjectSettings = ".pi/settings.json"
 )
 
 // MaxFile bounds each of the two, in bytes.
