@@ -111,8 +111,9 @@ func Older(a, b string) bool {
 const (
 	scriptHead = `set -eu; export LC_ALL=C HOME=/tmp npm_config_cache=/tmp/npm npm_config_update_notifier=false; get="apt-get -q"; ` +
 		`if [ -e ` + ExtraCAPath + ` ]; then ` + aptCA + `; get="$get` + aptCAOption + `"; export NODE_EXTRA_CA_CERTS=` + ExtraCAPath + `; fi; `
-	// UpgradesScript tells what a build of today would bring; ParseUpgrades reads it.
-	UpgradesScript = scriptHead + `$get ` + aptStrict + ` update >&2; $get -s ` + aptUpgrade
+	// UpgradesScript tells what a build of today would bring; ParseUpgrades and ParseStays
+	// read it.
+	UpgradesScript = scriptHead + `$get ` + aptStrict + ` update >&2; $get -s ` + aptUpgrade + `; apt-cache policy $(dpkg-query -W -f '${Package}\n')`
 )
 
 // NewestScript tells the harness's newest version; ReadVersion reads it.

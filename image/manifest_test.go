@@ -59,6 +59,30 @@ func TestParseUpgrades(t *testing.T) {
 	}
 }
 
+// What apt-cache 3.0 writes behind that.
+func TestParseStays(t *testing.T) {
+	const mirror, status = "        500 http://deb.example/debian trixie/main amd64 Packages\n", "        100 /var/lib/dpkg/status\n"
+	text := "Reading package lists...\nThe following packages have been kept back:\n  back\n" +
+		"Inst newer [1] (2 Debian:13 [amd64])\nConf newer (2 Debian:13 [amd64])\n" +
+		"same:\n  Installed: 1\n  Candidate: 1\n  Version table:\n *** 1 500\n" + mirror + status +
+		"newer:\n  Installed: 1\n  Candidate: 2\n  Version table:\n     2 500\n" + mirror + " *** 1 100\n" + status +
+		"back:\n  Installed: 1\n  Candidate: 1:2~rc\n  Version table:\n     1:2~rc 500 (phased 20%)\n" + mirror + " *** 1 500\n" + mirror + status +
+		"taken-back:\n  Installed: 3\n  Candidate: 3\n  Version table:\n *** 3 100\n" + status + "     2 500\n" + mirror + "     1 500\n" + mirror +
+		"local:\n  Installed: 3\n  Candidate: 3\n  Version table:\n *** 3 100\n" + status +
+		"removed:\n  Installed: (none)\n  Candidate: 2\n  Version table:\n     2 500\n" + mirror + "     1 -1\n" + status +
+		"last:amd64:\n  Installed: 3\n  Candidate: 3\n  Version table:\n *** 3 100\n" + status + "     2 1001\n       1001 http://deb.example/debian trixie/main amd64 Packages\n"
+	kept, gone := ParseStays(KindGate, []byte(text))
+	if want := []Change{{"deb", KindGate, "back", "1", "1:2~rc"}}; !slices.Equal(kept, want) {
+		t.Errorf("kept: %v", kept)
+	}
+	if want := []Change{{"deb", KindGate, "taken-back", "3", "2"}, {"deb", KindGate, "last:amd64", "3", "2"}}; !slices.Equal(gone, want) {
+		t.Errorf("gone: %v", gone)
+	}
+	if kept, gone := ParseStays(KindGate, []byte("Reading package lists...\n")); len(kept)+len(gone) > 0 {
+		t.Errorf("of nothing: %v, %v", kept, gone)
+	}
+}
+
 // A lock file that npm made is taken when it pins all by content, and what is kept of
 // it names no host.
 func TestParseLock(t *testing.T) {

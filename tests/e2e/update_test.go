@@ -174,6 +174,12 @@ func TestUpdate(t *testing.T) {
 	if again := tagOf(t, p.Box); again != updated {
 		t.Errorf("an update without changes leaves %s, not %s", again, updated)
 	}
+	// What the mirror takes back, no build gets any more.
+	repo.add(tag, "1.5")
+	r = p.Run("update", "--check", "--json")
+	if c := changes(r); r.Code != 1 || !slices.Equal(c, []change{{"deb", "gate", "aisb-probe", "2.0", "1.5"}, {"deb", "sandbox", "aisb-probe", "2.0", "1.5"}}) {
+		t.Errorf("a check of what is taken back: %s", r)
+	}
 	// A mirror that does not answer is no "nothing would change".
 	if err := os.Remove(filepath.Join(repo.dir, "Release")); err != nil {
 		t.Fatal(err)

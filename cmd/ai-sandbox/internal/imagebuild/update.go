@@ -255,10 +255,61 @@ func (r Request) Check(ctx context.Context, b Builder, o Options) (Outcome, erro
 				out.Changes = append(out.Changes, c)
 			}
 		}
+		if err := r.stays(ctx, b, p, img.kind, text, &out); err != nil {
+			return out, err
+		}
 	}
 	out.Changes = append(out.Changes, r.recipeChanges(in, next)...)
 	out.sort()
 	return out, nil
+}
+
+// stays tells what an upgrade of an image leaves as it is, and a build may not: where that
+// is sure, as a change. text is what image.UpgradesScript has written.
+func (r Request) stays(ctx context.Context, b Builder, p Plan, kind image.Kind, text []byte, out *Outcome) error {
+	kept, gone := image.ParseStays(kind, text)
+	for _, c := range kept {
+		if kind == image.KindGate || !slices.Contains(r.Apt, c.Name+"="+c.From) { // which the user has chosen
+			out.note("%s stays at %s in the %s image, where something keeps %s back; an update may bring it", c.Name, c.From, kind, c.To)
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	base, known, err := r.basePackages(ctx, b, p)
+	if err != nil {
+		return err
+	}
+	for _, c := range gone {
+		has := func(l image.Package) bool { return l.Name == c.Name && l.Version == c.From }
+		switch {
+		case slices.ContainsFunc(base, has): // and an upgrade takes nothing back
+		case known && (kind == image.KindGate || r.Setup == nil): // a script may have it from elsewhere
+			out.Changes = append(out.Changes, c)
+		default:
+			out.note("no mirror has %s %s of the %s image any more; an update may bring %s", c.Name, c.From, kind, c.To)
+		}
+	}
+	return nil
+}
+
+// basePackages are those of the base that a plan stands on, where that is there.
+func (r Request) basePackages(ctx context.Context, b Builder, p Plan) (list []image.Package, known bool, err error) {
+	at, err := p.BaseRef.Pin(p.BaseDigest)
+	if err != nil {
+		return nil, false, nil // UNPINNED
+	}
+	if known, err = exists(ctx, b, at.String()); err != nil || !known {
+		return nil, false, err
+	}
+	text, err := b.ReadImageFile(ctx, at.String(), image.DpkgPath)
+	if err == nil {
+		list, err = image.ParseDpkg(text)
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("look at the packages of %s: %w", at, err)
+	}
+	return list, true, nil
 }
 
 func newOutcome() Outcome {

@@ -123,6 +123,61 @@ func TestUpdatePackages(t *testing.T) {
 	}
 }
 
+// What an upgrade of the image leaves as it is, and a build does not: a version that no
+// mirror has any more is a change, unless the base has it, or it can't be told.
+func TestCheckOfStays(t *testing.T) {
+	table := func(name, candidate, table string) string {
+		return name + ":\n  Installed: 1.5\n  Candidate: " + candidate + "\n  Version table:\n" + table
+	}
+	const there, mirror = " *** 1.5 100\n        100 /var/lib/dpkg/status\n", "        500 http://deb.example/debian trixie/main amd64 Packages\n"
+	gone := table("curl", "1.5", there+"     1.4 500\n"+mirror)
+	changes := func(kinds ...image.Kind) []image.Change {
+		out := []image.Change{}
+		for _, kind := range kinds {
+			out = append(out, image.Change{Kind: "deb", Image: kind, Name: "curl", From: "1.5", To: "1.4"})
+		}
+		return out
+	}
+	base := "Package: curl\nStatus: install ok installed\nArchitecture: amd64\nVersion: "
+	for name, c := range map[string]struct {
+		said   string
+		base   string // what the base has of it; "": it is not there
+		change func(*Request)
+		want   []image.Change
+		notes  string
+	}{
+		"nothing":           {"", base + "1.0\n", nil, changes(), ""},
+		"gone":              {gone, base + "1.0\n", nil, changes(image.KindGate, image.KindSandbox), ""},
+		"the base has it":   {gone, base + "1.5\n", nil, changes(), ""},
+		"no base":           {gone, "", nil, changes(), "no mirror has curl 1.5 of the sandbox image any more"},
+		"a script":          {gone, base + "1.0\n", func(r *Request) { r.Setup = []byte("echo made\n") }, changes(image.KindGate), "no mirror has curl 1.5 of the sandbox image any more"},
+		"kept back":         {table("curl", "1.6", "     1.6 500\n"+mirror+there), base + "1.5\n", nil, changes(), "curl stays at 1.5 in the gate image, where something keeps 1.6 back"},
+		"what a user chose": {table("curl", "1.6", "     1.6 500\n"+mirror+there), base + "1.5\n", func(r *Request) { r.Apt = []string{"curl=1.5"} }, changes(), "in the gate image"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newUpdateWorld(t)
+			if c.change != nil {
+				c.change(&w.req)
+			}
+			p := w.ensure(t)
+			at, err := p.BaseRef.Pin(p.BaseDigest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.builder.images[at.String()], w.builder.manifest[at.String()] = c.base != "", c.base
+			w.builder.scripts[image.UpgradesScript] = "Reading package lists...\n" + c.said
+			out := w.check(t)
+			if !reflect.DeepEqual(out.Changes, c.want) {
+				t.Errorf("a check says %+v", out.Changes)
+			}
+			notes := strings.Join(out.Notes, "\n")
+			if !strings.Contains(notes, c.notes) || c.notes == "" && strings.Contains(notes, "curl") || name == "what a user chose" && strings.Contains(notes, "sandbox") {
+				t.Errorf("it notes %q", out.Notes)
+			}
+		})
+	}
+}
+
 // Where podman has lost the images, those of an update stay, though nothing else is new.
 func TestUpdateOfLostImages(t *testing.T) {
 	for name, lose := range map[string]func(Plan) []Image{
