@@ -7,6 +7,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -23,12 +24,13 @@ func mounts() mounttest.Stage {
 		New: func(t *testing.T) *mounttest.Box {
 			t.Helper()
 			b := newBox(t)
-			m := &mounttest.Box{T: t, Dir: b.Dir, Run: func(dir string, args ...string) mounttest.Result {
+			m := &mounttest.Box{T: t, Dir: b.Dir}
+			m.Run = func(dir string, args ...string) mounttest.Result {
 				t.Helper()
 				in := *b
-				in.Dir = dir
+				in.Dir, in.Env = dir, slices.Concat(in.Env, m.Env)
 				return mounttest.Result(in.Run(args...))
-			}}
+			}
 			box[m] = b
 			return m
 		},

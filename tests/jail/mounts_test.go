@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -35,12 +36,13 @@ func mountStage(t *testing.T) mounttest.Stage {
 					t.Fatal(err)
 				}
 			}
-			m := &mounttest.Box{T: t, Dir: b.Dir, Run: func(dir string, args ...string) mounttest.Result {
+			m := &mounttest.Box{T: t, Dir: b.Dir}
+			m.Run = func(dir string, args ...string) mounttest.Result {
 				t.Helper()
 				in := *b.Box
-				in.Dir = dir
+				in.Dir, in.Env = dir, slices.Concat(in.Env, m.Env)
 				return mounttest.Result(in.Run(args...))
-			}}
+			}
 			box[m] = b
 			return m
 		},

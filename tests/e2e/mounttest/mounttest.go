@@ -29,6 +29,8 @@ type Box struct {
 	// Run starts ai-sandbox in dir.
 	Run func(dir string, args ...string) Result
 	Dir string
+	// Env are variables for it besides the usual ones.
+	Env []string
 }
 
 // A Stage is what the tests stand on.
@@ -288,6 +290,31 @@ func Refused(t *testing.T, s Stage) {
 	b.refused("something else is mounted already", "--mount", keys+":/mnt/x", "--mount", b.tmp()+":/mnt/x")
 	// The positive control.
 	b.same("control", b.sh("cat "+dir+"/keys/id", "--mount", dir+"/keys"), "key")
+	// What the environment names, and only then: otherwise it is masked.
+	agent := filepath.Dir(sock)
+	b.sh("true", "--mount", agent)
+	for name, c := range map[string][2]string{
+		"SSH_AUTH_SOCK": {sock, "would show the socket of an agent that holds keys"}, "DOCKER_HOST": {"unix://" + sock, "would show a container service's socket"},
+		"DBUS_SESSION_BUS_ADDRESS": {"unix:path=" + sock, "would show a message bus's socket"},
+	} {
+		b.Env = []string{name + "=" + c[0]}
+		b.refused(c[1], "--mount", agent)
+	}
+	b.Env = nil
+	theirs := "/var/log"
+	if os.Geteuid() == 0 {
+		theirs = filepath.Join(dir, "theirs")
+		b.must(os.Mkdir(theirs, 0o755))
+		b.must(os.Chown(theirs, 1, 1))
+	}
+	b.refused("belongs to another user", "--mount", theirs)
+	state := filepath.Join(dir, "state", "ai-sandbox")
+	b.write(filepath.Join(state, "homes", "f"), "")
+	b.Env = []string{"XDG_STATE_HOME=" + filepath.Dir(state)}
+	for _, d := range []string{state, filepath.Dir(state), filepath.Join(state, "homes")} {
+		b.refused("ai-sandbox's state .* lie in one another", "--mount", d)
+	}
+	b.Env = nil
 	r := b.Run(svc, "--net", "none", "--", "echo", "RAN")
 	if r.Code != 125 || !strings.Contains(r.Err, "would show a socket of a container service") {
 		t.Errorf("a project with a container service's socket: %d %s", r.Code, r.Err)

@@ -395,15 +395,12 @@ func projectProblem(f Facts) string {
 	if slices.Contains(systemDirsOnly, p) {
 		return fmt.Sprintf("the project would be %s, a directory of the system; %s", q, elsewhere)
 	}
-	for _, own := range []struct{ dir, what string }{
-		{f.Dirs.Config, "configuration"}, {f.Dirs.State, "state"}, {f.Dirs.Cache, "cache"},
-		{f.Dirs.XDGRuntime, "runtime directory"}, {f.Dirs.Store, "podman store"},
-	} {
-		if own.dir == f.Dirs.State && p == f.Workspace {
+	for _, own := range f.Dirs.own() {
+		if own.What == ownState && p == f.Workspace {
 			continue // made for this run, beside everything else
 		}
-		if len(f.Steered) == 0 && overlap(p, own.dir) { // else that is said already
-			return fmt.Sprintf("the project %s and ai-sandbox's %s %s lie in one another; %s", q, own.what, quote(own.dir), elsewhere)
+		if len(f.Steered) == 0 && overlap(p, own.Path) { // else that is said already
+			return fmt.Sprintf("the project %s and ai-sandbox's %s %s lie in one another; %s", q, own.What, quote(own.Path), elsewhere)
 		}
 	}
 	if special := f.SpecialIn(p, nil); special != nil {

@@ -99,6 +99,33 @@ type Dirs struct {
 	RuntimeOwner int
 	// Store is where rootless podman keeps its images.
 	Store string
+	// Usual are those of ai-sandbox and the user where no variable names others: an
+	// ai-sandbox that is started in another way has them.
+	Usual []OwnDir
+}
+
+// An OwnDir is a directory that no sandbox may see.
+type OwnDir struct{ Path, What string }
+
+// own are all of them.
+func (d Dirs) own() []OwnDir {
+	return append([]OwnDir{
+		{d.Config, "configuration"}, {d.State, ownState}, {d.Cache, "cache"}, {d.XDGRuntime, "runtime directory"}, {d.Store, "podman store"},
+	}, d.Usual...)
+}
+
+const ownState = "state"
+
+// usual are Dirs.Usual.
+func usual(uid int, homes ...string) []OwnDir {
+	out := []OwnDir{{Resolve(filepath.Join("/run/user", strconv.Itoa(uid))), "runtime directory"}}
+	for _, h := range homes {
+		if filepath.IsAbs(h) {
+			out = append(out, OwnDir{Resolve(filepath.Join(h, ".config/ai-sandbox")), "configuration"},
+				OwnDir{Resolve(filepath.Join(h, ".local/state/ai-sandbox")), ownState}, OwnDir{Resolve(filepath.Join(h, ".cache/ai-sandbox")), "cache"})
+		}
+	}
+	return out
 }
 
 // Runtime is ai-sandbox's own runtime directory: below the user's, or below the
@@ -182,6 +209,7 @@ func Probe(in Input) (Facts, error) {
 		Config: Resolve(in.Config), State: Resolve(in.State), Cache: Resolve(in.Cache),
 		XDGRuntime: Resolve(in.Runtime),
 		Store:      Resolve(filepath.Join(dataHome(in), "containers")),
+		Usual:      usual(f.UID, f.Home, f.PasswdHome),
 	}
 	if info, err := os.Stat(f.Dirs.XDGRuntime); err == nil && f.Dirs.XDGRuntime != "" {
 		f.Dirs.RuntimeMode = info.Mode()

@@ -153,12 +153,9 @@ func MountProblem(f Facts, what string, s Source, writable bool, sockets []strin
 			}
 		}
 	}
-	for _, own := range []struct{ dir, what string }{
-		{f.Dirs.Config, "configuration"}, {f.Dirs.State, "state"}, {f.Dirs.Cache, "cache"},
-		{f.Dirs.XDGRuntime, "runtime directory"}, {f.Dirs.Store, "podman store"},
-	} {
-		if overlap(p, own.dir) {
-			return bad("and ai-sandbox's %s %s lie in one another; name another directory", own.what, quote(own.dir))
+	for _, own := range f.Dirs.own() {
+		if overlap(p, own.Path) {
+			return bad("and ai-sandbox's %s %s lie in one another; name another directory", own.What, quote(own.Path))
 		}
 	}
 	if special := f.SpecialIn(p, sockets); special != nil {
