@@ -500,7 +500,7 @@ func Flags(t *testing.T, b *drive.Box, names ...string) {
 			if strings.HasPrefix(flag, "--no-") || name == "codex" && flag == "--yolo" {
 				continue // another name, which its help does not have
 			}
-			if !regexp.MustCompile(`(?m)(^|[ ,])` + strings.Trim(flag, "`") + `\b`).MatchString(help) {
+			if !helps(help, strings.Trim(flag, "`")) {
 				t.Errorf("%s has no %s: %s", name, flag, help)
 			}
 		}
@@ -508,6 +508,11 @@ func Flags(t *testing.T, b *drive.Box, names ...string) {
 			t.Errorf("looked for %q: %s", flags, row.Text)
 		}
 	}
+}
+
+// helps tells whether a program's help has a flag, which another one may begin with.
+func helps(help, flag string) bool {
+	return regexp.MustCompile(`(?m)(^|[ ,])` + flag + `([ =,<\[|]|$)`).MatchString(help)
 }
 
 // LoggedIn is the agent with the file that the user has in his home, which it is shown

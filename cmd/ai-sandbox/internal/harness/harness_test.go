@@ -387,7 +387,7 @@ func TestWhatItGets(t *testing.T) {
 	for _, h := range append(slices.Clone(Table), Generic) {
 		var b strings.Builder
 		// The end-to-end tests look these up in the real programs (agenttest.Flags).
-		flags := slices.Concat([]string{h.Skip.Flag, h.Model, h.Thinking.Flag}, h.Session.New, h.Session.Resume, h.Session.Last, h.Session.Others, h.Setting, []string{h.Held.Flag})
+		flags := slices.Concat([]string{h.Skip.Flag, h.Model, h.Provider, h.Models, h.Thinking.Flag}, h.Session.New, h.Session.Resume, h.Session.Last, h.Session.Others, h.Setting, []string{h.Held.Flag})
 		for _, c := range []Chosen{h.Skip.Chosen, h.Keyed.Chosen, h.Thinking.Chosen} {
 			flags = slices.Concat(flags, c.Choices, c.Short, c.Levels)
 		}
