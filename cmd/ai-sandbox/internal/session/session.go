@@ -607,7 +607,7 @@ func (r *run) bringSandbox(ctx context.Context, b backend.Sandbox, ports <-chan 
 	attached := make(chan error, 1)
 	up.attached = attached
 	ready := make(chan struct{})
-	go func() { attached <- r.be.Attach(context.WithoutCancel(ctx), id, b.TTY, outlived(r.req.Streams), ready) }()
+	go func() { attached <- r.be.Attach(context.WithoutCancel(ctx), id, b.TTY, r.req.Streams, ready) }()
 	select {
 	case <-ready:
 	case err := <-attached:
