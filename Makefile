@@ -104,7 +104,7 @@ bench: build ## one line a figure: bench NAME VALUE GOAL ok|short
 # The gate's grammars: what comes from the user, and what from the sandbox.
 .PHONY: fuzz-short
 fuzz-short:
-	tests/fuzz 100000x FuzzAllow FuzzReadHead FuzzSniff
+	tests/fuzz 100000x FuzzAllow FuzzParseUpstream FuzzParseUpstreamAuth FuzzReadHead FuzzSniff
 
 .PHONY: fuzz
 fuzz: ## each fuzz test for a while: make fuzz FUZZTIME=1m

@@ -34,6 +34,8 @@ func ParseUpstream(s string) (Upstream, error) {
 	switch {
 	case strings.Contains(s, "@"):
 		return bad("has a user in it, which would be seen wherever it is; put user:password into a file that you alone can read, and name that by upstream_auth_file")
+	case !utf8.ValidString(s):
+		return bad("is not text")
 	case !ok:
 		return bad("has no scheme")
 	case strings.EqualFold(scheme, "https"):

@@ -3,6 +3,7 @@ package policy
 import (
 	"strings"
 	"testing"
+	"unicode"
 )
 
 func TestParseUpstream(t *testing.T) {
@@ -48,6 +49,52 @@ func TestParseUpstream(t *testing.T) {
 			t.Errorf("%q: %+v, %v; want %q", s, u, err, why)
 		}
 	}
+}
+
+func FuzzParseUpstream(f *testing.F) {
+	for _, s := range []string{"http://proxy.example.com:3128", "HTTP://[2001:db8::7]:1/", "http://me:passw0rd@p.test:1", "https://a:1", "http://ü.example:80", "http://0x7f.1:1", "http://[::ffff:1.2.3.4%25x]:1", "http://\xcdxample.coP:3"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		u, err := ParseUpstream(s)
+		if err != nil {
+			if strings.ContainsAny(err.Error(), "\n\r\x00\x1b") {
+				t.Errorf("%q: the error is not for a terminal: %q", s, err)
+			}
+			return
+		}
+		// It stands in squid.conf.
+		if strings.Trim(u.Host, "abcdefghijklmnopqrstuvwxyz0123456789.-:") != "" || u.Host == "" || u.Port == 0 || u.Credentials {
+			t.Errorf("%q: %+v", s, u)
+		}
+		if again, err := ParseUpstream(u.URL()); err != nil || again != u {
+			t.Errorf("%q is %+v, read back as %+v, %v", s, u, again, err)
+		}
+	})
+}
+
+func FuzzParseUpstreamAuth(f *testing.F) {
+	for _, s := range []string{"user:passw0rd\n", "a:b", "*:passw0rd", "ü:pässword", "u:p\x00ssw0rd!", "u:passw0rd\nx"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, err := ParseUpstreamAuth(data)
+		if err != nil {
+			if got.Reveal() != "" {
+				t.Errorf("%q is refused and kept", data)
+			}
+			return
+		}
+		s := got.Reveal()
+		user, password, _ := strings.Cut(s, ":")
+		if s != strings.TrimSuffix(string(data), "\n") || user == "" || strings.IndexFunc(s, unicode.IsControl) >= 0 && strings.ContainsAny(s, "\r\n\x00") {
+			t.Errorf("%q is read as %q", data, s)
+		}
+		// What is accepted can be hidden.
+		if text := NewRedactor([]Secret{got, NewSecret(UpstreamAuth, password)}).Text("x " + password + " y"); strings.Contains(text, password) {
+			t.Errorf("%q is shown: %q", password, text)
+		}
+	})
 }
 
 func TestParseUpstreamAuth(t *testing.T) {

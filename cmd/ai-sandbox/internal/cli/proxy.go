@@ -23,18 +23,34 @@ func proxySecrets(env config.Environ) []policy.Secret {
 			rest = env[name]
 		}
 		rest, _, _ = strings.Cut(rest, "/")
-		i := strings.LastIndexByte(rest, '@')
-		if i < 0 {
-			continue
-		}
-		_, password, ok := strings.Cut(rest[:i], ":")
-		if !ok || password == "" {
-			continue
-		}
-		out = append(out, policy.NewSecret(name, password))
-		if plain, err := url.PathUnescape(password); err == nil && plain != password {
-			out = append(out, policy.NewSecret(name, plain))
-		}
+		out = append(out, userinfo(name, rest)...)
+	}
+	return out
+}
+
+// refusedProxy is the password in an upstream_proxy, which may have none: before that is
+// said, settings are shown.
+func refusedProxy(value string) []policy.Secret {
+	_, rest, ok := strings.Cut(value, "://")
+	if !ok {
+		rest = value
+	}
+	return userinfo("upstream_proxy", rest)
+}
+
+// userinfo is the password before the last @.
+func userinfo(name, s string) []policy.Secret {
+	i := strings.LastIndexByte(s, '@')
+	if i < 0 {
+		return nil
+	}
+	_, password, ok := strings.Cut(s[:i], ":")
+	if !ok || password == "" {
+		return nil
+	}
+	out := []policy.Secret{policy.NewSecret(name, password)}
+	if plain, err := url.PathUnescape(password); err == nil && plain != password {
+		out = append(out, policy.NewSecret(name, plain))
 	}
 	return out
 }

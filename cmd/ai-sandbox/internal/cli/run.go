@@ -206,6 +206,7 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 	}
 	p, err := policy.Resolve(in)
 	if err == nil {
+		p.Settings = given(s.settings) // before it is seen whether all of it can be shown
 		err = errors.Join(a.settle(p, s, in.EnvFile), a.unsteered(p), s.learns(p))
 	}
 	if err != nil {
@@ -223,7 +224,6 @@ func (a *app) policy(inv Invocation, s setup) (policy.Policy, ImagePlan, error) 
 		}
 		p = p.WithRuleset(text)
 	}
-	p.Settings = given(s.settings)
 	if p.Net.Gated() && !p.Net.Learn && len(p.Net.Allow)+len(p.Net.AllowPrivate) == 0 {
 		a.notef("the allowlist is empty, so the gate refuses every host; --allow HOST lets one through")
 	}

@@ -119,6 +119,8 @@ func (a *app) suspect() {
 		switch it.Key {
 		case "env", "pi_token_env":
 			names = append(names, it.Value)
+		case "upstream_proxy":
+			files = append(files, refusedProxy(it.Value)...)
 		case "upstream_auth_file":
 			_, _ = a.readUpstreamAuth(it, a.env.Dirs(host.UserHome()).Home) // likewise
 		case "env_file":
@@ -143,7 +145,7 @@ func (a *app) overheard() *config.Layers {
 		if !ok && i+1 < len(a.args) {
 			value = a.args[i+1]
 		}
-		if name == "--env" || name == "--env-file" || name == "--pi-token-env" || name == "--upstream-auth-file" {
+		if name == "--env" || name == "--env-file" || name == "--pi-token-env" || name == "--upstream-proxy" || name == "--upstream-auth-file" {
 			l.Flags = append(l.Flags, config.Item{Key: strings.ReplaceAll(name[2:], "-", "_"), Value: value, Origin: name})
 		}
 	}

@@ -409,4 +409,45 @@ func TestEnvFileRefused(t *testing.T) {
 			t.Errorf("%s: %d: %s", arg, code, s.err.String())
 		}
 	}
+	// A setting that a printout shows and nothing else of a policy has.
+	s.write(s.config, "[profile prof-4711-xyz]\nfs = ro\n")
+	s.env["NAMED"] = "prof-4711-xyz"
+	if code := s.do("--print-policy", "--profile", "prof-4711-xyz", "--env", "NAMED", "--", "true"); code != 125 || !strings.Contains(s.err.String(), "env NAMED has a value that also stands in a path") {
+		t.Errorf("%d: %s%s", code, s.out.String(), s.err.String())
+	}
+	if code := s.do("--print-policy", "--profile", "prof-4711-xyz", "--", "true"); code != 0 || !strings.Contains(s.out.String(), "prof-4711-xyz") {
+		t.Errorf("%d: %s%s", code, s.out.String(), s.err.String())
+	}
+}
+
+// A proxy with a password is refused, and what prints settings hides it all the same,
+// wherever it stands.
+func TestRefusedProxyIsHidden(t *testing.T) {
+	const password = "sesame-open-1"
+	for _, at := range []string{"file", "variable", "flag", "flag=", "profile"} {
+		for _, proxy := range []string{"http://me:" + password + "@proxy.example.com:3128", "me:" + password + "@proxy.example.com", "http://me:x/y" + password + "@proxy.example.com:3128"} {
+			s := newStage(t)
+			var flags []string
+			switch at {
+			case "file":
+				s.write(s.config, "upstream_proxy = "+proxy+"\n")
+			case "profile":
+				s.write(s.config, "[profile p]\nupstream_proxy = "+proxy+"\n")
+				flags = []string{"--profile", "p"}
+			case "variable":
+				s.env["AISB_UPSTREAM_PROXY"] = proxy
+			case "flag":
+				flags = []string{"--upstream-proxy", proxy}
+			case "flag=":
+				flags = []string{"--upstream-proxy=" + proxy}
+			}
+			for _, verb := range [][]string{{"config"}, {"config", "--json"}, {"--print-policy"}, {"config", "--nonsense=" + proxy}} {
+				s.do(append(verb, flags...)...)
+				out := s.out.String() + s.err.String()
+				if strings.Contains(out, password) || verb[0] == "config" && len(verb) < 2 && !strings.Contains(out, "me:[upstream_proxy]@proxy.example.com") {
+					t.Errorf("%s, %q: %s", at, verb, out)
+				}
+			}
+		}
+	}
 }

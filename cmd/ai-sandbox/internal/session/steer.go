@@ -165,7 +165,8 @@ func (s *steerer) carryOut(ctx context.Context, want Steering) (f Force, err err
 		}
 	}
 	p.InForce = &policy.InForce{Hash: f.Hash, Confirmed: f.Hash != ""}
-	f.Policy, err = p.Redacted(r.req.Redact).JSON()
+	text, err := p.Redacted(r.req.Redact).JSON()
+	f.Policy = json.RawMessage(r.req.Redact.Text(string(text)))
 	return f, err
 }
 

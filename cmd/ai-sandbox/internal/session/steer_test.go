@@ -183,11 +183,14 @@ func TestSteerSession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	const canary = "canary-4711-Xyz"
+	p.Settings = []policy.Setting{{Key: "profile", Values: []string{canary}}}
+	redact := policy.NewRedactor([]policy.Secret{policy.NewSecret("TOKEN", canary)})
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	reports := make(chan Report, 1)
 	go func() {
-		rep, err := e.m.Run(ctx, e.be, Request{Policy: p, Streams: backend.Streams{Stdout: io.Discard, Stderr: io.Discard}, Signals: e.signals, Start: time.Now(), Project: e.id})
+		rep, err := e.m.Run(ctx, e.be, Request{Policy: p, Redact: redact, Streams: backend.Streams{Stdout: io.Discard, Stderr: io.Discard}, Signals: e.signals, Start: time.Now(), Project: e.id})
 		if err != nil {
 			t.Error(err)
 		}
@@ -204,7 +207,7 @@ func TestSteerSession(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if f.Hash != PolicyHash(p.Net) || !strings.Contains(string(f.Policy), `"a.test"`) {
+	if f.Hash != PolicyHash(p.Net) || !strings.Contains(string(f.Policy), `"a.test"`) || !strings.Contains(string(f.Policy), `"[TOKEN]"`) || strings.Contains(string(f.Policy), canary) {
 		t.Fatalf("in force: %+v", f)
 	}
 	if f, err = e.m.Steer(ctx, id, Steering{Allow: parsed(t, "b.test"), Deny: parsed(t, "a.test")}); err != nil {
