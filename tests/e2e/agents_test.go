@@ -3,12 +3,10 @@
 package e2e
 
 import (
-	"fmt"
 	"testing"
 
 	"ai-sandbox/tests/e2e/agenttest"
 	"ai-sandbox/tests/e2e/drive"
-	"ai-sandbox/tests/e2e/model"
 )
 
 // The real pi does a whole task over the gate.
@@ -19,41 +17,7 @@ func TestPiDoesATask(t *testing.T) {
 }
 
 // realPi is pi, with a model that its configuration leads to.
-func (u piUser) realPi() agenttest.Agent {
-	return agenttest.Agent{
-		Name: "pi", Key: "AI_API_TOKEN",
-		Turns: func(_, no string) []model.Turn {
-			return []model.Turn{
-				{Tool: "write", Args: map[string]any{"path": "made.txt", "content": "made by the agent\n"}},
-				{Tool: "bash", Args: map[string]any{"command": "sha256sum made.txt | tee sum"}},
-				{Tool: "bash", Args: map[string]any{"command": "curl -sS https://" + no + "/ 2>&1; true"}},
-			}
-		},
-		Flags: func(at string) []string {
-			u.has("models.json", fmt.Sprintf(`{"providers":{"acme":{"baseUrl":"http://%s/v1","api":"openai-completions","apiKey":"never sent","compat":{"supportsReasoningEffort":true},
-				"models":[{"id":"m","reasoning":true,"thinkingLevelMap":{"xhigh":"xhigh"}}]}}}`, at))
-			return nil
-		},
-		Once: []string{"--mode", "json", "-p"},
-		New:  []string{"--session-id", agenttest.ID}, Resume: [][]string{{"--session", agenttest.ID}, {"--continue"}},
-		Login: agenttest.Login{
-			File: ".pi/agent/auth.json", Text: `{"acme":{"type":"api_key","key":"LOGIN"}}`,
-			Turn: func(script string) model.Turn {
-				return model.Turn{Tool: "bash", Args: map[string]any{"command": script}}
-			},
-		},
-		Effort: `"reasoning_effort":`, Deltas: `"type":"message_update"`, Prompts: true,
-		Overrides: []agenttest.Override{
-			{Home: map[string]string{".pi/agent/settings.json": `{"defaultProvider":"acme","defaultModel":"m","enabledModels":["acme/m:low"]}`}, Low: "low"},
-			{Home: map[string]string{".pi/agent/settings.json": `{"defaultProvider":"acme","defaultModel":"m"}`},
-				Project: map[string]string{".pi/settings.json": `{"defaultThinkingLevel":"off"}`}, Low: ""},
-			{Project: map[string]string{".pi/settings.json": `{"modelThinkingLevels":{"acme/m":"minimal"}}`}, Low: "minimal"},
-			{Home: map[string]string{".pi/agent/settings.json": `{"defaultProvider":"acme","defaultModel":"m","enabledModels":["acme/m:low"]}`},
-				Project: map[string]string{".pi/settings.json": `{"defaultThinkingLevel":"off","modelThinkingLevels":{"acme/m":"minimal"}}`},
-				Begun:   []string{"--thinking", "low"}, Again: []string{"--continue"}, Low: "low"},
-		},
-	}
-}
+func (u piUser) realPi() agenttest.Agent { return agenttest.Pi(u.has) }
 
 // The real claude and codex in an image that has them: each starts without a question,
 // does a whole task, reasons as much as is said, and is logged in by the one file that

@@ -307,6 +307,25 @@ func TestHarnessLinks(t *testing.T) {
 	}
 }
 
+// A directory that the user mounts where an agent has its own stays as it is.
+func TestMountIsNotSeeded(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	home := b.ofUser(t, ".local/bin")
+	write(t, filepath.Join(home, ".local/bin/pi"), "#!/bin/sh\n"+tool, 0o755)
+	write(t, filepath.Join(home, ".pi/agent/settings.json"), `{"theme":"light"}`, 0o600)
+	mine := filepath.Join(home, "mine")
+	write(t, filepath.Join(mine, "agent/settings.json"), `{"theme":"dark"}`, 0o600)
+	const script = "cd ~/.pi && find . -type f | sort; cat agent/settings.json"
+	if r := b.OK("--net", "none", "--thinking", "host", "pi", "run", "sh", "-c", script); !strings.Contains(r.Out, "./agent/AGENTS.md\n") || !strings.Contains(r.Out, `"light"`) {
+		t.Errorf("without the mount: %s", r)
+	}
+	r := b.OK("--net", "none", "--mount", mine+":/home/sandbox/.pi:rw", "pi", "run", "sh", "-c", script)
+	if r.Out != "./agent/settings.json\n"+`{"theme":"dark"}` || strings.Count(r.Err, "~/.pi in this sandbox can't be read or replaced (something is mounted there)") != 1 {
+		t.Errorf("%s", r)
+	}
+}
+
 // --bind-harness-home gives all of it, loudly.
 func TestBindHarnessHome(t *testing.T) {
 	t.Parallel()
@@ -328,7 +347,7 @@ func TestBindHarnessHome(t *testing.T) {
 	}
 }
 
-// The real claude, codex and gemini from npm, in the test host (which has a way out):
+// The real pi, claude, codex and gemini from npm, in the test host (which has a way out):
 // each starts, asks the far server through the gate, and works without asking.
 func TestRealHarnesses(t *testing.T) {
 	if !w.testHost {
@@ -337,10 +356,9 @@ func TestRealHarnesses(t *testing.T) {
 	prefix := filepath.Join(os.Getenv("HOME"), "jail-harnesses") // the store keeps it
 	var names []string
 	for _, row := range agenttest.Table(t) {
-		if row.Name == "pi" { // which podman's image has
-			continue
+		if row.Name != "pi" { // whose flags TestPiReadsConfiguration looks for
+			names = append(names, row.Name)
 		}
-		names = append(names, row.Name)
 		name := row.Package + "@" + row.Version
 		mark := filepath.Join(prefix, notPlain.ReplaceAllString(row.Package, "-"))
 		if have, err := os.ReadFile(mark); err == nil && string(have) == row.Version {
@@ -365,6 +383,13 @@ func TestRealHarnesses(t *testing.T) {
 		return b.Box
 	}
 	t.Run("flags", func(t *testing.T) { agenttest.Flags(t, user(t), names...) })
+	t.Run("pi", func(t *testing.T) {
+		b := user(t)
+		agenttest.Task(t, b, agenttest.Pi(func(name, text string) {
+			write(t, filepath.Join(w.own, "users", b.Token, ".pi/agent", name), text, 0o600)
+		}))
+		unseen(t, b.Host("no.test"))
+	})
 	for _, a := range []agenttest.Agent{agenttest.Claude, agenttest.Codex, agenttest.Gemini} {
 		t.Run(a.Name, func(t *testing.T) {
 			b := user(t)

@@ -209,6 +209,44 @@ func (a Agent) keyedModel(t *testing.T, b *drive.Box, key string, turns ...model
 // done are an agent's last words in a box.
 func done(b *drive.Box) string { return "The task of " + b.Token + " is done." }
 
+// Pi is pi, with a model that its configuration leads to, which has puts below the home's
+// .pi/agent.
+func Pi(has func(name, text string)) Agent {
+	return Agent{
+		Name: "pi", Key: "AI_API_TOKEN",
+		Turns: func(_, no string) []model.Turn {
+			return []model.Turn{
+				{Tool: "write", Args: map[string]any{"path": "made.txt", "content": "made by the agent\n"}},
+				{Tool: "bash", Args: map[string]any{"command": "sha256sum made.txt | tee sum"}},
+				{Tool: "bash", Args: map[string]any{"command": "curl -sS https://" + no + "/ 2>&1; true"}},
+			}
+		},
+		Flags: func(at string) []string {
+			has("models.json", fmt.Sprintf(`{"providers":{"acme":{"baseUrl":"http://%s/v1","api":"openai-completions","apiKey":"never sent","compat":{"supportsReasoningEffort":true},
+				"models":[{"id":"m","reasoning":true,"thinkingLevelMap":{"xhigh":"xhigh"}}]}}}`, at))
+			return nil
+		},
+		Once: []string{"--mode", "json", "-p"},
+		New:  []string{"--session-id", ID}, Resume: [][]string{{"--session", ID}, {"--continue"}},
+		Login: Login{
+			File: ".pi/agent/auth.json", Text: `{"acme":{"type":"api_key","key":"LOGIN"}}`,
+			Turn: func(script string) model.Turn {
+				return model.Turn{Tool: "bash", Args: map[string]any{"command": script}}
+			},
+		},
+		Effort: `"reasoning_effort":`, Deltas: `"type":"message_update"`, Prompts: true,
+		Overrides: []Override{
+			{Home: map[string]string{".pi/agent/settings.json": `{"defaultProvider":"acme","defaultModel":"m","enabledModels":["acme/m:low"]}`}, Low: "low"},
+			{Home: map[string]string{".pi/agent/settings.json": `{"defaultProvider":"acme","defaultModel":"m"}`},
+				Project: map[string]string{".pi/settings.json": `{"defaultThinkingLevel":"off"}`}, Low: ""},
+			{Project: map[string]string{".pi/settings.json": `{"modelThinkingLevels":{"acme/m":"minimal"}}`}, Low: "minimal"},
+			{Home: map[string]string{".pi/agent/settings.json": `{"defaultProvider":"acme","defaultModel":"m","enabledModels":["acme/m:low"]}`},
+				Project: map[string]string{".pi/settings.json": `{"defaultThinkingLevel":"off","modelThinkingLevels":{"acme/m":"minimal"}}`},
+				Begun:   []string{"--thinking", "low"}, Again: []string{"--continue"}, Low: "low"},
+		},
+	}
+}
+
 // Task is a whole one: the agent makes a file, runs a command, tries a host that is off
 // the list, and ends.
 func Task(t *testing.T, b *drive.Box, a Agent) {
