@@ -11,7 +11,7 @@ import (
 // TestSuspended is the same on each runtime: see drive.TestSuspended.
 func TestSuspended(t *testing.T) {
 	t.Parallel()
-	drive.TestSuspended(t, newBox(t))
+	drive.TestSuspended(t, newBox(t), "squid")
 }
 
 // TestManyAtOnce is the same on each runtime: see drive.TestManyAtOnce.

@@ -94,7 +94,8 @@ func TestLifeline(t *testing.T) {
 		id              string
 		victim          func(k *killed) []process
 		requests, lives int64
-		code            int // that it ends with; 0: any
+		code            int    // that it ends with; 0: any
+		gate            string // a named one that it uses
 	}
 	// The gates' processes are told apart by their conmon, which is the parent of all.
 	ofGate := func(k *killed, words ...string) []process {
@@ -107,7 +108,14 @@ func TestLifeline(t *testing.T) {
 		before := snapshot(t)
 		for _, k := range all {
 			k.b = newBox(t)
-			k.l = k.b.Start(t, "--allow", k.b.Host("ok.test"), "--ephemeral-home", "--", "./probe", "beat", "https://"+k.b.Host("ok.test")+"/beat", "beats")
+			through := []string{"--allow", k.b.Host("ok.test")}
+			if k.gate != "" {
+				k.gate = k.b.Token
+				k.b.OK(append([]string{"gate", "up", k.gate}, through...)...)
+				t.Cleanup(func() { k.b.Run("gate", "down", k.gate) })
+				through = []string{"--gate", k.gate}
+			}
+			k.l = k.b.Start(t, append(through, "--ephemeral-home", "--", "./probe", "beat", "https://"+k.b.Host("ok.test")+"/beat", "beats")...)
 			drive.Eventually(t, time.Minute, "the agent's first requests", func() bool { return beats(k.b) > 5 && k.b.Size("beats") > 5 })
 			k.id = sessionOf(t, k.b)
 		}
@@ -132,13 +140,17 @@ func TestLifeline(t *testing.T) {
 				if int64(beats(k.b)) > k.requests {
 					t.Error("requests still come through")
 				}
-				alive := k.b.Size("beats") > k.lives
-				if alive && k.name == "ai-sandbox" {
-					t.Error("the agent outlives its owner")
-				} else if alive {
-					t.Logf("the agent lives on, without a connection")
-				}
-				if k.name == "pasta" { // its end only takes the network away
+				if k.name != "pasta" { // its end only takes the network away
+					size := k.lives
+					drive.Eventually(t, 30*time.Second, "the agent is dead", func() bool {
+						before := size
+						if size = k.b.Size("beats"); size > before {
+							time.Sleep(700 * time.Millisecond)
+							return false
+						}
+						return true
+					})
+				} else {
 					if err := k.l.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 						t.Fatal(err)
 					}
@@ -147,6 +159,11 @@ func TestLifeline(t *testing.T) {
 					t.Errorf("want exit code %d, and why: %s", k.code, r)
 				}
 			})
+		}
+		for _, k := range all {
+			if k.gate != "" {
+				k.b.Run("gate", "down", k.gate) // it lives on, or is gone
+			}
 		}
 		warm.OK("clean") // the next command reaps, whatever it is
 		nothingLeft(t, before)
@@ -157,6 +174,12 @@ func TestLifeline(t *testing.T) {
 		&killed{name: "both squids", code: 125, victim: func(k *killed) []process { return ofGate(k, "squid") }},
 		&killed{name: "the sandbox's conmon", code: 125, victim: func(k *killed) []process { return find(t, "conmon", "aisb-"+k.id) }},
 		&killed{name: "the gate's conmon", code: 125, victim: func(k *killed) []process { return find(t, "conmon", "aisb-gate-"+k.id) }},
+		&killed{name: "a named gate's container", gate: "its own", code: 125, victim: func(k *killed) []process {
+			return descendants(t, find(t, "conmon", "aisb-gate-"+k.gate), "aisb-entrypoint gate")
+		}},
+		&killed{name: "a named gate's squid for it", gate: "its own", code: 125, victim: func(k *killed) []process {
+			return descendants(t, find(t, "conmon", "aisb-gate-"+k.gate), "squid", "front", k.id)
+		}},
 		&killed{name: "pasta", victim: func(k *killed) []process { return find(t, "pasta", "--netns "+netns(t, "aisb-"+k.id)) }},
 	)
 	lifeline(t, &killed{name: "the podman service", code: 125, victim: func(*killed) []process { return find(t, "podman", "system", "service") }})

@@ -26,6 +26,9 @@ func TestClients(t *testing.T) {
 			"python urllib": `python3 -c 'import urllib.request; print(urllib.request.urlopen("https://ALLOWED/").read().decode())'`,
 			"go":            `./probe fetch https://ALLOWED/`,
 		}
+		if _, err := exec.LookPath("java"); err == nil { // its trust store has our CA: ok.test's is of that
+			clients["java"] = `echo 'class F { public static void main(String[] a) throws Exception { System.out.print(new String(new java.net.URL(a[0]).openStream().readAllBytes())); } }' >F.java && java F.java https://ALLOWED/`
+		}
 		// ADDR is where a far server is, HOST a name on the list.
 		stray := map[string]string{
 			"curl":     `curl -sS --noproxy '*' --resolve HOST:443:IP https://HOST:443/`,

@@ -16,7 +16,7 @@ import (
 // TestSuspended is the same on each runtime: see drive.TestSuspended.
 func TestSuspended(t *testing.T) {
 	t.Parallel()
-	drive.TestSuspended(t, newBox(t).Box)
+	drive.TestSuspended(t, newBox(t).Box, "builtin")
 }
 
 // TestManyAtOnce is the same on each runtime: see drive.TestManyAtOnce.

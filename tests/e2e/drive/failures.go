@@ -14,10 +14,10 @@ import (
 )
 
 // TestSuspended stops ai-sandbox (SIGTSTP) while its command runs, and lets it go on
-// (SIGCONT): the command goes on all the while, what it asks of the gate then is answered
-// at the latest after that, and its end is told as ever.
-func TestSuspended(t *testing.T, b *Box) {
-	cmd := b.Command(context.Background(), append([]string{"--ephemeral-home"}, b.Gated("sh", "-c",
+// (SIGCONT): the command goes on all the while, what it asks of squid is answered, of the
+// builtin gate at the latest after that, and its end is told as ever.
+func TestSuspended(t *testing.T, b *Box, engine string) {
+	cmd := b.Command(context.Background(), append([]string{"--ephemeral-home", "--gate-engine", engine}, b.Gated("sh", "-c",
 		"trap '' CONT; until test -e go; do printf . >>beats; sleep 0.02; done; curl -sSf https://"+b.Host("ok.test")+"/ >got && exit 7")...)...)
 	// As a shell's job: the kernel stops nothing of an orphaned process group
 	// (setpgid(2)), which the tests' may be.
@@ -36,6 +36,9 @@ func TestSuspended(t *testing.T, b *Box) {
 	Eventually(t, 10*time.Second, "the command goes on", func() bool { return b.Size("beats") > n+2 })
 	if err := os.WriteFile(b.Dir+"/go", nil, 0o600); err != nil {
 		t.Fatal(err)
+	}
+	if engine == "squid" { // else the gate is in the process that stands still
+		Eventually(t, RunTime, "squid's answer to the command", func() bool { return b.Size("got") > 0 })
 	}
 	if !stopped() {
 		t.Error("it goes on by itself")
