@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,7 +80,7 @@ func (r *run) newGateLog() (*gateLog, error) {
 	var err error
 	l.f, err = os.OpenFile(filepath.Join(dir, GateLogFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 	if err == nil && n.GateName != "" {
-		l.all, err = openGateLog(r.m.gateLogPath(n.GateName))
+		l.all, err = openBounded(r.m.gateLogPath(n.GateName), maxGateLog)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make the gate's log: %w", err)
@@ -92,18 +91,6 @@ func (r *run) newGateLog() (*gateLog, error) {
 // gateLogPath is where the lines of all sessions of a named gate are.
 func (m *Manager) gateLogPath(name string) string {
 	return filepath.Join(m.StateDir, "gates", name, GateLogFile)
-}
-
-// openGateLog opens it to add lines, each in one call. One of maxGateLog bytes is put
-// aside first, and the one that was put aside before is then gone; who has it open still
-// writes there.
-func openGateLog(path string) (*os.File, error) {
-	if info, err := os.Lstat(path); err == nil && info.Size() > maxGateLog {
-		if err := os.Rename(path, path+".1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-	}
-	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 }
 
 // setRules tells by which rules decisions are made from now on.

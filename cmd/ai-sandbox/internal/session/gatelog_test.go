@@ -288,3 +288,90 @@ func TestFollowSquids(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 }
+
+// Who follows a named gate's log goes on when it is put aside: with the sessions that had
+// it open, and with those that come after.
+func TestNamedLogPutAside(t *testing.T) {
+	e := newEnv(t, nil)
+	rec := store.Record{ID: "work", Kind: "gate", Runtime: policy.RuntimePodman}
+	if err := e.m.Store.Owner(&rec); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.m.Store.Put(rec); err != nil {
+		t.Fatal(err)
+	}
+	path := e.m.gateLogPath("work")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// Each finds more than a byte in the file, and puts it aside.
+	begin := func() *os.File {
+		t.Helper()
+		f, err := openBounded(path, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	seen, done := make(chan string), make(chan error, 1)
+	write := func(f *os.File, host string) {
+		t.Helper()
+		line, err := json.Marshal(gate.Event{Host: host})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write(append(line, '\n')); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := begin()
+	write(first, "one.test")
+	follow := func(ctx context.Context, follow bool, f func(gate.Event) error) {
+		bad, err := e.m.NamedLog(ctx, "work", follow, f)
+		if bad > 0 {
+			err = fmt.Errorf("%d lines are none: %w", bad, err)
+		}
+		done <- err
+	}
+	go follow(ctx, true, func(e gate.Event) error { seen <- e.Host; return nil })
+	want := func(host string) {
+		t.Helper()
+		select {
+		case got := <-seen:
+			if got != host {
+				t.Errorf("%q, want %q", got, host)
+			}
+		case err := <-done:
+			t.Fatalf("it ended before %q: %v", host, err)
+		}
+	}
+	want("one.test")
+	second := begin()
+	write(second, "two.test")
+	want("two.test")
+	write(first, "late.test")
+	want("late.test")
+	third := begin()
+	write(third, "three.test")
+	want("three.test")
+	write(second, "later.test")
+	want("later.test")
+	if err := e.m.Store.Delete(rec); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	// The one that was put aside first is gone.
+	if err := e.m.Store.Put(rec); err != nil {
+		t.Fatal(err)
+	}
+	var hosts []string
+	follow(ctx, false, func(e gate.Event) error { hosts = append(hosts, e.Host); return nil })
+	if got := strings.Join(hosts, " "); got != "two.test later.test three.test" || <-done != nil {
+		t.Errorf("%s", got)
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -95,62 +96,22 @@ func (m *Manager) NamedLog(ctx context.Context, name string, follow bool, f func
 		return 0, noGate(name)
 	}
 	path := m.gateLogPath(name)
-	if bad, err = readLog(ctx, path+".1", func() bool { return false }, f); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return bad, err
-	}
-	for {
-		more, err := readLog(ctx, path, func() bool { return follow && there() }, f)
-		bad += more
-		if !errors.Is(err, fs.ErrNotExist) {
-			return bad, err
+	var all []*logTail
+	defer func() {
+		for _, t := range all {
+			t.file.Close()
 		}
-		if !follow || !there() { // no session has used it
-			return bad, nil
-		}
-		select {
-		case <-time.After(followTick):
-		case <-ctx.Done():
-			return bad, nil
-		}
-	}
-}
-
-// readLog gives the events of a file to f, and goes on while more tells that there may be
-// some.
-func readLog(ctx context.Context, path string, more func() bool, f func(gate.Event) error) (bad int, err error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return 0, fmt.Errorf("read the gate's log: %w", err)
-	}
-	defer file.Close()
-	r := bufio.NewReaderSize(file, maxEventLine)
-	var part []byte // of a line that is being written
-	skip := false
+	}()
 	for {
 		// Asked before the end is seen: what is written after that is read.
-		ended := !more()
-		for {
-			line, err := r.ReadSlice('\n')
-			part = append(part, line...)
-			if len(part) > maxEventLine {
-				part, skip = nil, true
-			}
-			if errors.Is(err, bufio.ErrBufferFull) {
-				continue
-			}
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				return bad, fmt.Errorf("read the gate's log: %w", err)
-			}
-			e, ok := parseEvent(part)
-			part = part[:0]
-			if skip || !ok {
-				bad, skip = bad+1, false
-				continue
-			}
-			if err := f(e); err != nil {
+		ended := !follow || !there()
+		// Sessions that had a file open before it was put aside write there still.
+		if all, err = tailsOf(all, path, path+".1"); err != nil {
+			return bad, err
+		}
+		for _, t := range all {
+			more, err := t.rest(f)
+			if bad += more; err != nil {
 				return bad, err
 			}
 		}
@@ -161,6 +122,108 @@ func readLog(ctx context.Context, path string, more func() bool, f func(gate.Eve
 		case <-time.After(followTick):
 		case <-ctx.Done():
 			return bad, nil
+		}
+	}
+}
+
+// maxTails bounds the files of one log that are read at a time: what was put aside so long
+// ago nobody writes to.
+const maxTails = 8
+
+// tailsOf adds those of the files that are there and are not among them, which end up with
+// the first file last. It is that one which is renamed to the others.
+func tailsOf(all []*logTail, paths ...string) ([]*logTail, error) {
+	at := len(all)
+	for _, path := range paths {
+		t, err := openTail(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return all, err
+		}
+		if slices.ContainsFunc(all, func(have *logTail) bool { return os.SameFile(have.info, t.info) }) {
+			t.file.Close()
+			continue
+		}
+		all = slices.Insert(all, at, t)
+	}
+	for len(all) > maxTails {
+		all[0].file.Close()
+		all = all[1:]
+	}
+	return all, nil
+}
+
+// readLog gives the events of a file to f, and goes on while more tells that there may be
+// some.
+func readLog(ctx context.Context, path string, more func() bool, f func(gate.Event) error) (bad int, err error) {
+	t, err := openTail(path)
+	if err != nil {
+		return 0, err
+	}
+	defer t.file.Close()
+	for {
+		// Asked before the end is seen: what is written after that is read.
+		ended := !more()
+		n, err := t.rest(f)
+		if bad += n; err != nil || ended {
+			return bad, err
+		}
+		select {
+		case <-time.After(followTick):
+		case <-ctx.Done():
+			return bad, nil
+		}
+	}
+}
+
+// A logTail is a log that grows while it is read.
+type logTail struct {
+	file *os.File
+	info fs.FileInfo
+	r    *bufio.Reader
+	part []byte // of a line that is being written
+	skip bool   // the line is too long
+}
+
+func openTail(path string) (*logTail, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, fmt.Errorf("read the gate's log: %w", err)
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read the gate's log: %w", err), file.Close())
+	}
+	return &logTail{file: file, info: info, r: bufio.NewReaderSize(file, maxEventLine)}, nil
+}
+
+// rest gives the events up to the end of now to f, and tells how many lines were none.
+func (t *logTail) rest(f func(gate.Event) error) (bad int, err error) {
+	for {
+		line, err := t.r.ReadSlice('\n')
+		t.part = append(t.part, line...)
+		if len(t.part) > maxEventLine {
+			t.part, t.skip = nil, true
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if errors.Is(err, io.EOF) {
+			return bad, nil
+		}
+		if err != nil {
+			return bad, fmt.Errorf("read the gate's log: %w", err)
+		}
+		e, ok := parseEvent(t.part)
+		t.part = t.part[:0]
+		if t.skip || !ok {
+			bad, t.skip = bad+1, false
+			continue
+		}
+		if err := f(e); err != nil {
+			return bad, err
 		}
 	}
 }

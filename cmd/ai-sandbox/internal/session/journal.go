@@ -73,7 +73,7 @@ func (m *Manager) add(e Entry) error {
 	if err != nil {
 		return fmt.Errorf("write the journal: %w", err)
 	}
-	f, err := m.openJournal()
+	f, err := openBounded(m.journalPath(), maxJournal)
 	if err != nil {
 		return fmt.Errorf("write the journal: %w", err)
 	}
@@ -84,10 +84,11 @@ func (m *Manager) add(e Entry) error {
 	return nil
 }
 
-// openJournal opens the journal, and puts one that has become too large aside. Of several
-// that find it so one does: the others would put the new one in its place.
-func (m *Manager) openJournal() (*os.File, error) {
-	path := m.journalPath()
+// openBounded opens a file to add lines to, each in one call, and puts one of more than
+// limit bytes aside, in the place of the one that was put aside before; who has it open
+// still writes there. Of several that find it so one does: the others would put the new one
+// in its place.
+func openBounded(path string, limit int64) (*os.File, error) {
 	open := func() (*os.File, error) {
 		return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 	}
@@ -96,7 +97,7 @@ func (m *Manager) openJournal() (*os.File, error) {
 		return nil, err
 	}
 	info, err := f.Stat()
-	if err == nil && info.Size() <= maxJournal {
+	if err == nil && info.Size() <= limit {
 		return f, nil
 	}
 	if err == nil {
@@ -108,7 +109,7 @@ func (m *Manager) openJournal() (*os.File, error) {
 	return open()
 }
 
-// putAside renames a journal unless another process has done so.
+// putAside renames such a file unless another process has done so.
 func putAside(f *os.File, info fs.FileInfo, path string) error {
 	var err error = unix.EINTR
 	for errors.Is(err, unix.EINTR) {
