@@ -202,6 +202,7 @@ func Output(t *testing.T, name string, args ...string) string {
 		if !gone || try == 6 {
 			t.Fatalf("%s %q: %v\n%s%s", name, args, err, out, errOut)
 		}
+		time.Sleep(time.Second) // of many layers, say
 	}
 }
 

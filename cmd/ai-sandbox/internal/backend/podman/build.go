@@ -70,15 +70,24 @@ func (c *Client) BuildImage(ctx context.Context, b imagebuild.Build) (string, er
 // somebody has removed another one at that moment.
 func whileGone(ctx context.Context, f func() error) error {
 	err := f()
-	for n := 1; n < storeTries && err != nil && ctx.Err() == nil && imageGone(err); n++ {
+	for wait := storeWait; wait < storeWait<<storeTries && err != nil && imageGone(err); wait *= 2 {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return err
+		}
 		err = f()
 	}
 	return err
 }
 
-// storeTries is how often that is begun at most. Somebody who removes many images can
-// hit it more than once.
-const storeTries = 6
+const (
+	// storeTries is how often that is begun again at most: somebody who removes many images
+	// can hit it more than once, and one of many layers is half there for a while.
+	storeTries = 6
+	// storeWait is the time before the first, which doubles: six seconds in all.
+	storeWait = 100 * time.Millisecond
+)
 
 // imageGone tells whether that is why it ended: podman looked through the other image for
 // its layers or for what it is (storage.ErrLayerUnknown, ErrImageUnknown), or did not

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/containers/buildah/define"
 	"github.com/containers/podman/v5/pkg/specgen"
@@ -62,11 +63,11 @@ func TestPlainBuildError(t *testing.T) {
 	}
 }
 
-// A rebuild differs in one thing only: the pin stays, since a base is fetched
-// when it is missing and at no other time.
 // Somebody who removes images makes a build, a pull and a load begin again, and nothing
 // else does.
-func TestWhileGone(t *testing.T) {
+func TestWhileGone(t *testing.T) { synctest.Test(t, testWhileGone) }
+
+func testWhileGone(t *testing.T) {
 	blob := `writing blob: layer for blob "sha256:aa"/""/"sha256:bb" not found`
 	for _, c := range []struct {
 		fail  string // how the first three end
@@ -98,11 +99,13 @@ func TestWhileGone(t *testing.T) {
 		}
 	}
 	n := 0
-	if err := whileGone(t.Context(), func() error { n++; return errors.New(blob) }); err == nil || n != storeTries {
+	if err := whileGone(t.Context(), func() error { n++; return errors.New(blob) }); err == nil || n != 1+storeTries {
 		t.Errorf("begun %d times, and %v", n, err)
 	}
 }
 
+// A rebuild differs in one thing only: the pin stays, since a base is fetched
+// when it is missing and at no other time.
 func TestBuildOptions(t *testing.T) {
 	b := imagebuild.Build{Dir: "/x", Labels: map[string]string{"b": "2", "a": "1"}}
 	o := buildOptions(b, "", nil)
