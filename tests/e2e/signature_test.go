@@ -122,6 +122,7 @@ func TestSignatures(t *testing.T) {
 		t.Errorf("it was pulled: %s", out)
 	}
 	removeAll(t, filepath.Join(h.dir, "cache", "ai-sandbox", "base"))
+	removeAll(t, filepath.Join(h.dir, "cache", "ai-sandbox", "node")) // which the build above has fetched
 	has(t, p.with(on(repo+":signed", append(p.noRegistry(), noNode)...), "build"), 1, "was pulled to find its digest", "127.0.0.1:1")
 
 	// A policy.json that can't be read accepts nothing, whatever was checked before.
