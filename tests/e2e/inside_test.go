@@ -158,7 +158,7 @@ func TestEnvironment(t *testing.T) {
 	holds := func(what string) (files []string, all int) {
 		// As root of podman's user namespace: files of containers are there, too. What has
 		// not changed since the project was made is of before.
-		script := `made=$1; shift; for d; do find "$d" -xdev -type f -newercm "$made" -size -64M ! -path '*/overlay/*/diff/*' -print0; done | tee /tmp/aisb-looked-$$ | xargs -0 grep -laFe "$0"; tr -dc '\0' </tmp/aisb-looked-$$ | wc -c; rm -f /tmp/aisb-looked-$$`
+		script := `made=$1; shift; for d; do find "$d" -xdev -path '*/overlay/*/diff' -prune -o -type f -newercm "$made" -size -64M -print0; done | tee /tmp/aisb-looked-$$ | xargs -0 grep -laFe "$0"; tr -dc '\0' </tmp/aisb-looked-$$ | wc -c; rm -f /tmp/aisb-looked-$$`
 		out := strings.Fields(drive.Output(t, "podman", "unshare", "sh", "-c", script, what, filepath.Join(b.Dir, "probe"),
 			filepath.Join(w.home, "e2e", "state"), filepath.Join(w.home, "e2e", "cache"), filepath.Join(w.home, "e2e", "config"),
 			filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "ai-sandbox"), filepath.Join(w.home, ".local/share/containers"), filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "containers")))
