@@ -41,6 +41,17 @@ func (b *Buffer) String() string {
 	return b.b.String()
 }
 
+// cut takes an end away, and tells whether it was there.
+func (b *Buffer) cut(end string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !bytes.HasSuffix(b.b.Bytes(), []byte(end)) {
+		return false
+	}
+	b.b.Truncate(b.b.Len() - len(end))
+	return true
+}
+
 // Start starts one; the test ends it, or its cleanup does.
 func (b *Box) Start(t *testing.T, args ...string) *Live {
 	t.Helper()

@@ -4,6 +4,7 @@ package drive
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -111,6 +112,18 @@ func (m *Terminal) Wait() int {
 	case <-m.Done:
 	case <-time.After(2 * time.Minute):
 		m.T.Fatalf("ai-sandbox has not ended; the terminal shows %q", m.Out.String())
+	}
+	// What it wrote last may still be on its way: what the test writes comes behind it.
+	const mark = "\x00\x00"
+	if _, err := io.WriteString(m.Slave, mark); errors.Is(err, os.ErrClosed) {
+		return m.Cmd.ProcessState.ExitCode() // the test has taken the terminal away
+	} else if err != nil {
+		m.T.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); !m.Out.cut(mark); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			m.T.Fatalf("the end of what the terminal shows has not come; it shows %q", m.Out.String())
+		}
 	}
 	return m.Cmd.ProcessState.ExitCode()
 }
