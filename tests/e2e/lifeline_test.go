@@ -142,6 +142,9 @@ func TestLifeline(t *testing.T) {
 				}
 				if k.name != "pasta" { // its end only takes the network away
 					size := k.lives
+					if k.name == "ai-sandbox" && k.b.Size("beats") > size { // nobody has to notice first
+						t.Error("the agent outlives its owner")
+					}
 					drive.Eventually(t, 30*time.Second, "the agent is dead", func() bool {
 						before := size
 						if size = k.b.Size("beats"); size > before {
