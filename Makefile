@@ -70,12 +70,12 @@ unit: embed ## tests that need nothing but Go
 
 .PHONY: kernel
 kernel: ## the entrypoint on a real kernel, as root in the test host
-	$(GO) test -count=1 -p=1 -tags=$(tags),kernel,aisb_testhook -exec='$(CURDIR)/tests/inhost root' ./entrypoint/... ./cmd/aisb-entrypoint/...
+	$(GO) test -count=1 -p=1 -timeout=30m -tags=$(tags),kernel,aisb_testhook -exec='$(CURDIR)/tests/inhost root' ./entrypoint/... ./cmd/aisb-entrypoint/...
 
 .PHONY: conformance
 conformance: ## the gate's table on both engines: the builtin one here, squid in the test host
 	$(GO) test -count=1 -tags=$(tags),netns ./gate/builtin
-	$(GO) test -count=1 -tags=$(tags),squid -exec='$(CURDIR)/tests/inhost root' ./gate ./gate/builtin
+	$(GO) test -count=1 -p=1 -timeout=30m -tags=$(tags),squid -exec='$(CURDIR)/tests/inhost root' ./gate ./gate/builtin
 
 .PHONY: local
 local: build ## whole sessions on real bubblewrap, here and in the test host

@@ -119,10 +119,10 @@ func TestGateSessions(t *testing.T) {
 // A gate ends when no session has used it for as long as it may be without, and not
 // while one does.
 func TestGateIdle(t *testing.T) {
-	b := sharedGate(t, "6")
+	b := sharedGate(t, "20")
 	a := join(b, "aa", 4000)
 	said(b, a)
-	time.Sleep(7 * time.Second)
+	time.Sleep(21 * time.Second)
 	if of("aa") != 2 {
 		t.Error("it ended under a session")
 	}

@@ -277,9 +277,9 @@ func TestTerminalKeptOpen(t *testing.T) {
 		orphan string
 		most   time.Duration
 	}{
-		{"sleep 1000", 5 * time.Second},
-		{"sleep 1000 <>/dev/pts/0 >&0", 5 * time.Second},
-		{"sh -c 'while :; do sleep 0.01; exec >/dev/pts/0; echo x; done'", 8 * time.Second},
+		{"sleep 1000", 30 * time.Second},
+		{"sleep 1000 <>/dev/pts/0 >&0", 30 * time.Second},
+		{"sh -c 'while :; do sleep 0.01; exec >/dev/pts/0; echo x; done'", 30 * time.Second},
 	} {
 		b := newJail(t, devID, "sh", "-c", "setsid setsid "+c.orphan+" & sleep 0.2; echo last")
 		m := newPipes(b)

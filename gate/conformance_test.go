@@ -126,7 +126,7 @@ func start(t *testing.T, c gate.Config, change ...func(files map[string][]byte))
 			} else if a != "" {
 				t.Fatalf("port %d is not the gate's: %q", which.port, a)
 			}
-			if time.Since(begin) > 10*time.Second {
+			if time.Since(begin) > time.Minute {
 				logs := ""
 				for _, l := range []string{"front", "peek"} {
 					b, _ := os.ReadFile(c.Logs + "/" + l + ".cache.log")

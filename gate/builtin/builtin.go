@@ -277,7 +277,7 @@ func (g *Gate) begin(c net.Conn) {
 	if full || g.closed {
 		g.mu.Unlock()
 		if full {
-			c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)) // its buffer is empty
+			c.SetWriteDeadline(time.Now().Add(time.Second)) // its buffer is empty
 			io.WriteString(c, answer(503, statusText[503], "aisb-gate: too many connections", true))
 		}
 		c.Close()

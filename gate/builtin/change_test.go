@@ -85,14 +85,22 @@ func TestChangeByName(t *testing.T) {
 	a, b := openTunnel(t, addr, f.addr), openTunnel(t, addr, f.addr)
 	io.WriteString(a, helloOf(t, "a.test"))
 	io.WriteString(b, helloOf(t, "b.test"))
-	until(t, "both are connected", func() bool { return f.count() == 2 })
-	c.Allow = entries(t, "b.test:"+f.port())
-	for cut, end := 0, time.Now().Add(patience); cut == 0; {
-		n, err := g.Change(c)
-		if err != nil || time.Now().After(end) {
-			t.Fatalf("%d connections were ended, %v", n, err)
+	until(t, "the gate has both in hand", func() bool { // the far server sees them before
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		n := 0
+		for s := range g.sessions {
+			s.mu.Lock()
+			if s.up != nil {
+				n++
+			}
+			s.mu.Unlock()
 		}
-		cut += n // the far server may see a connection before the gate has it in hand
+		return n == 2
+	})
+	c.Allow = entries(t, "b.test:"+f.port())
+	if n, err := g.Change(c); err != nil || n != 1 {
+		t.Fatalf("%d connections were ended, %v", n, err)
 	}
 	ended(t, a)
 	b.SetReadDeadline(time.Now().Add(50 * time.Millisecond))

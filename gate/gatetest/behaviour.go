@@ -115,7 +115,7 @@ func Streams(t *testing.T, w *World, addr string) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	io.WriteString(c, "GET http://ok.test/stream HTTP/1.1\r\nHost: ok.test\r\n\r\n")
 	streams(t, w, bufio.NewReader(c))
 
@@ -150,7 +150,7 @@ func tunnel(t *testing.T, addr string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	io.WriteString(c, "CONNECT ok.test:443 HTTP/1.1\r\n\r\n")
 	r := bufio.NewReader(c)
 	for line := ""; strings.TrimSpace(line) != "" || line == ""; {
@@ -216,7 +216,7 @@ func Suggestions(t *testing.T, w *World, addr string, refused func() []gate.Refu
 	// squid writes a line when it is done with a request, which is after
 	// its client is.
 	list := refused()
-	for end := time.Now().Add(5 * time.Second); len(list) < len(names)-1 && time.Now().Before(end); {
+	for end := time.Now().Add(patience); len(list) < len(names)-1 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 		list = refused()
 	}

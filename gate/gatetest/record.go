@@ -71,7 +71,7 @@ func Logged(t *testing.T, w *World, engine, addr string, decided func() []gate.D
 		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
 			c.row.Exchange(addr)
 			var list []gate.Decision
-			for end := time.Now().Add(5 * time.Second); len(list) == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			for end := time.Now().Add(patience); len(list) == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 				list = decided()[seen:]
 			}
 			// A second line of the same would follow at once.

@@ -417,8 +417,8 @@ func Rows(front string) []Row {
 		{Name: "hello's name of a wrong length", Send: connect("ok.test:443"), Inside: Inside{Raw: rawHello(extension(0, "\x00\x0a\x00\x00\x09ok.test"))}, Ended: true, Control: "connect"},
 		{Name: "hello of a huge length", Send: connect("ok.test:443"), Inside: Inside{Raw: record("\x01\xff\xff\xff" + strings.Repeat("\x03", 16000))}, Ended: true, Control: "connect"},
 		{Name: "server's hello", Send: connect("ok.test:443"), Inside: Inside{Raw: record("\x02\x00\x00\x26" + strings.Repeat("\x03", 38))}, Ended: true, Control: "connect"},
-		{Name: "alert in 443", Send: connect("ok.test:443"), Inside: Inside{Raw: "\x15\x03\x01\x00\x02\x01\x00"}, Ended: true, Patience: 8 * time.Second, Control: "connect"},
-		{Name: "half a hello in 443", Send: connect("ok.test:443"), Inside: Inside{Raw: rawHello(extension(0, serverNames("ok.test")))[:40]}, Ended: true, Patience: 8 * time.Second, Control: "connect"},
+		{Name: "alert in 443", Send: connect("ok.test:443"), Inside: Inside{Raw: "\x15\x03\x01\x00\x02\x01\x00"}, Ended: true, Control: "connect"},
+		{Name: "half a hello in 443", Send: connect("ok.test:443"), Inside: Inside{Raw: rawHello(extension(0, serverNames("ok.test")))[:40]}, Ended: true, Control: "connect"},
 		{Name: "http/2 preface in 443", Send: connect("ok.test:443"), Inside: Inside{Raw: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"}, Ended: true, Control: "connect"},
 
 		// Two readers of one request. What could be read in two ways is refused.

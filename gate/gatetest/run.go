@@ -39,17 +39,27 @@ func Run(t *testing.T, w *World, engine, addr string) {
 			if r.Reach == "" && !passed[r.Control] {
 				t.Errorf("its control %q did not pass, so this row says nothing", r.Control)
 			}
+			d, differs := difference(r.Name, engine)
+			instead := r
+			if differs {
+				d.Instead(&instead)
+				r.Patience = instead.Patience
+			}
 			o := r.play(w, addr)
-			err := r.verdict(o)
-			if d, differs := difference(r.Name, engine); !differs {
-				if err != nil {
-					t.Error(err)
+			for range 2 { // it may not have been let run
+				if r.Within == 0 || o.took <= r.Within || differs {
+					break
 				}
-			} else if err == nil {
+				o = r.play(w, addr)
+			}
+			err := r.verdict(o)
+			switch {
+			case !differs && err != nil:
+				t.Error(err)
+			case differs && err == nil:
 				t.Errorf("does what the table says, and is said to differ: it %s", d.Does)
-			} else {
-				d.Instead(&r)
-				if err := r.verdict(o); err != nil {
+			case differs:
+				if err := instead.verdict(o); err != nil {
 					t.Errorf("differs, but not in that it %s: %v", d.Does, err)
 				}
 			}
@@ -78,9 +88,10 @@ func (r Row) play(w *World, addr string) outcome {
 	w.Reset()
 	begin := time.Now()
 	status, got, err := r.Exchange(addr)
-	o := outcome{status, got, err, w.Hits(), w.Queries(), time.Since(begin)}
+	took := time.Since(begin)
+	o := outcome{status, got, err, w.Hits(), w.Queries(), took}
 	// A server's words are known when it is done.
-	for end := begin.Add(5 * time.Second); r.Hidden != nil && len(o.hits) > 0 && o.hits[0].Data == "" && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := begin.Add(patience); r.Hidden != nil && len(o.hits) > 0 && o.hits[0].Data == "" && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		o.hits = w.Hits()
 	}
 	return o

@@ -15,6 +15,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -131,7 +132,7 @@ func connects(addr string) error {
 		}
 		return c.Close()
 	}
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		if err := try(); err == nil || time.Now().After(end) {
 			return err
 		}
@@ -148,10 +149,12 @@ type Hit struct {
 // A World is the far servers and the DNS server.
 type World struct {
 	mu      sync.Mutex
+	row     int // counts the Resets
 	hits    []Hit
 	queries []string
 	zone    map[string]func(q dnsmessage.Type) Answer
 	tlsConf *tls.Config
+	ports   []int
 	// Release lets the second half of an answer to /stream go.
 	Release chan struct{}
 }
@@ -189,6 +192,7 @@ func NewWorld(t *testing.T) *World {
 		443: w.serveTLS, 8443: w.serveTLS,
 		22: w.serveBanner, 2222: w.serveBanner,
 	} {
+		w.ports = append(w.ports, port)
 		l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
 		if err != nil {
 			t.Fatalf("a far server: %v", err)
@@ -215,14 +219,42 @@ func (w *World) SetFunc(name string, f func(dnsmessage.Type) Answer) {
 func (w *World) Reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.row++
 	w.hits, w.queries = nil, nil
 }
 
-// Hits are the connections since Reset.
+// surveyor is where settle's connections come from, and nothing else's.
+var surveyor = netip.MustParseAddr("127.0.0.99")
+
+// settle waits until each connection that was made to a far server is a hit: a
+// listener takes them in the order in which they came.
+func (w *World) settle() error {
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(surveyor, 0)), Timeout: patience}
+	for _, port := range w.ports {
+		c, err := d.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			return fmt.Errorf("the far server on port %d: %w", port, err)
+		}
+		c.SetDeadline(time.Now().Add(patience))
+		_, err = c.Read(make([]byte, 1))
+		c.Close()
+		if !errors.Is(err, io.EOF) {
+			return fmt.Errorf("the far server on port %d: %w", port, err)
+		}
+	}
+	return nil
+}
+
+// Hits are the connections that were made since Reset.
 func (w *World) Hits() []Hit {
+	err := w.settle()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.hits)
+	hits := slices.Clone(w.hits)
+	if err != nil { // which no row expects
+		hits = append(hits, Hit{At: err.Error()})
+	}
+	return hits
 }
 
 // Queries are the names looked up since Reset.
@@ -294,12 +326,16 @@ func (w *World) accept(l net.Listener, serve func(net.Conn, *Hit)) {
 		if err != nil {
 			return
 		}
+		if from := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr(); from.Unmap() == surveyor {
+			c.Close()
+			continue
+		}
 		at := c.LocalAddr().(*net.TCPAddr).AddrPort()
 		at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 		// Seen at once: the connection is the verdict, not what it says.
 		w.mu.Lock()
 		w.hits = append(w.hits, Hit{At: at.String()})
-		i := len(w.hits) - 1
+		i, row := len(w.hits)-1, w.row
 		w.mu.Unlock()
 		go func() {
 			defer c.Close()
@@ -307,7 +343,7 @@ func (w *World) accept(l net.Listener, serve func(net.Conn, *Hit)) {
 			h := &Hit{At: at.String()}
 			serve(c, h)
 			w.mu.Lock()
-			if i < len(w.hits) && w.hits[i].At == h.At {
+			if row == w.row {
 				w.hits[i] = *h
 			}
 			w.mu.Unlock()

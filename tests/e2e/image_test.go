@@ -59,8 +59,24 @@ func TestTagIsContent(t *testing.T) {
 	differs("the CA file", other)
 	// Of another version of Node the checksum is remembered from its first use.
 	cache := t.TempDir()
-	if err := os.CopyFS(cache, os.DirFS(filepath.Join(w.home, "e2e", "cache"))); err != nil {
-		t.Fatal(err)
+	for _, part := range []string{"base", "node"} { // another test may build in the rest
+		to := filepath.Join(cache, "ai-sandbox", part)
+		if err := os.MkdirAll(to, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		files, err := filepath.Glob(filepath.Join(w.home, "e2e", "cache", "ai-sandbox", part, "[^.]*"))
+		if err != nil || len(files) == 0 {
+			t.Fatal(part, err)
+		}
+		for _, from := range files {
+			data, err := os.ReadFile(from)
+			if err == nil {
+				err = os.WriteFile(filepath.Join(to, filepath.Base(from)), data, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 	for _, sum := range []string{strings.Repeat("ab", 32), strings.Repeat("cd", 32)} {
 		const tarball = "node-v22.22.0-linux-x64.tar.xz"

@@ -20,7 +20,7 @@ import (
 func TestPrivileges(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	r := b.OK(b.Gated("sh", "-c", "sleep 60 & node -e 'setTimeout(() => {}, 60000)' & python3 -c 'import time; time.sleep(60)' & for i in $(seq 100); do ./probe status >all; grep -q Name=node all && grep -q Name=python3 all && break; sleep 0.1; done; ./probe status")...)
+	r := b.OK(b.Gated("sh", "-c", "sleep 600 & node -e 'setTimeout(() => {}, 600000)' & python3 -c 'import time; time.sleep(600)' & for i in $(seq 1000); do ./probe status >all; grep -q Name=node all && grep -q Name=python3 all && break; sleep 0.1; done; ./probe status")...)
 	lines := strings.Split(strings.TrimSpace(r.Out), "\n")
 	first := false
 	for _, line := range lines {

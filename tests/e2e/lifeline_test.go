@@ -137,7 +137,17 @@ func TestLifeline(t *testing.T) {
 		time.Sleep(700 * time.Millisecond) // some beats
 		for _, k := range all {
 			t.Run(k.name, func(t *testing.T) {
-				if int64(beats(k.b)) > k.requests {
+				// Of conmon's end ai-sandbox is told first, and a second later: the last part of
+				// the two is too short for a busy machine.
+				if k.name == "the sandbox's conmon" {
+					requests := k.requests
+					drive.Eventually(t, 30*time.Second, "no request comes through", func() bool {
+						before := requests
+						requests = int64(beats(k.b))
+						time.Sleep(700 * time.Millisecond)
+						return requests == before
+					})
+				} else if int64(beats(k.b)) > k.requests {
 					t.Error("requests still come through")
 				}
 				if k.name != "pasta" { // its end only takes the network away
@@ -286,7 +296,7 @@ func (s state) minus(before state) []string {
 func nothingLeft(t *testing.T, before state) {
 	t.Helper()
 	var left []string
-	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if left = snapshot(t).minus(before); len(left) == 0 {
 			return
 		}

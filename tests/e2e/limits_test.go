@@ -45,7 +45,7 @@ func TestTime(t *testing.T) {
 	if rep := drive.ReadReport(t, path); r.Code != 124 || rep.ExitCode != 124 || rep.EndedBy != "time" || rep.Leftover != "" {
 		t.Errorf("%s\n%+v", r, rep)
 	}
-	if took := time.Since(start); took > 30*time.Second {
+	if took := time.Since(start); took > 2*time.Minute {
 		t.Errorf("it took %v", took)
 	}
 	if r := b.Run("--net", "none", "--time", "1h", "--", "sh", "-c", "exit 7"); r.Code != 7 {

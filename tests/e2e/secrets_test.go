@@ -169,7 +169,7 @@ func TestCanaries(t *testing.T) {
 
 	planted := c.Add("PLANTED")
 	for _, p := range [][2]string{{planted, "X=1"}, {"sleep", "X=" + planted}} {
-		p, err := os.StartProcess("/usr/bin/sleep", []string{p[0], "5"}, &os.ProcAttr{Env: p[1:], Files: []*os.File{nil, nil, nil}})
+		p, err := os.StartProcess("/usr/bin/sleep", []string{p[0], "600"}, &os.ProcAttr{Env: p[1:], Files: []*os.File{nil, nil, nil}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -43,7 +43,8 @@ func TestDryRunIsExact(t *testing.T) {
 			drive.Eventually(t, 20*time.Second, "bubblewrap", func() bool {
 				for _, p := range processesBelow(l.Cmd.Process.Pid) {
 					data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid))
-					if words := strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00"); err == nil && filepath.Base(words[0]) == "bwrap" {
+					// Not the jail that a start tries where another one of a machine was tried last.
+					if words := strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00"); err == nil && filepath.Base(words[0]) == "bwrap" && strings.Contains(string(data), "aisb-entrypoint") {
 						got = words
 						return true
 					}

@@ -99,7 +99,7 @@ func TestStreams(t *testing.T) {
 			if !(ws.Exited() && ws.ExitStatus() == 141) && !(ws.Signaled() && ws.Signal() == syscall.SIGPIPE) {
 				t.Errorf("ended with %v", cmd.ProcessState)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			_ = cmd.Process.Kill() // the test has failed already
 			<-done
 			t.Error("still running after its reader has gone")

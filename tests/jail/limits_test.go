@@ -60,19 +60,21 @@ func TestTime(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		command string
+		limit   time.Duration
 		least   time.Duration
 		ended   string
 	}{
-		"sleeps":  {"exec sleep 1000", time.Second, "ended by SIGTERM"},
-		"obeys":   {"trap 'exit 0' TERM; while :; do sleep 0.1; done", time.Second, "ended by SIGTERM"},
-		"ignores": {"trap '' TERM; while :; do sleep 0.1; done", 11 * time.Second, "killed"},
+		"sleeps": {"exec sleep 1000", time.Second, time.Second, "ended by SIGTERM"},
+		"obeys":  {"trap 'exit 0' TERM; while :; do sleep 0.1; done", time.Second, time.Second, "ended by SIGTERM"},
+		// With time enough to come to its trap.
+		"ignores": {"trap '' TERM; while :; do sleep 0.1; done", 10 * time.Second, 20 * time.Second, "killed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBox(t)
 			report := filepath.Join(t.TempDir(), "report.json")
 			start := time.Now()
-			r := b.Run("--net", "none", "--time", "1s", "--report", report, "--", "sh", "-c", tc.command)
+			r := b.Run("--net", "none", "--time", tc.limit.String(), "--report", report, "--", "sh", "-c", tc.command)
 			took := time.Since(start)
 			rep := drive.ReadReport(t, report)
 			if r.Code != 124 || rep.ExitCode != 124 || rep.EndedBy != "time" || !strings.Contains(rep.Reason, tc.ended) || !strings.Contains(r.Err, rep.Reason) {

@@ -161,6 +161,15 @@ func orphans() error {
 		}
 		errs = append(errs, fmt.Errorf("the tests have left a process: %s", p), syscall.Kill(p.pid, syscall.SIGKILL))
 	}
+	// It writes where everything is removed next.
+	for end := time.Now().Add(15 * time.Second); len(processesBelow(os.Getpid())) > 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			for _, p := range processesBelow(os.Getpid()) {
+				_ = syscall.Kill(p.pid, syscall.SIGKILL) // likewise
+			}
+			break
+		}
+	}
 	return errors.Join(errs...)
 }
 

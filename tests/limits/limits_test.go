@@ -90,7 +90,7 @@ func TestForkBomb(t *testing.T) {
 		if rep := b.report(t); rep.EndedBy != "time" || rep.Leftover != "" {
 			t.Errorf("%+v", rep)
 		}
-		if took := time.Since(start); took > 40*time.Second {
+		if took := time.Since(start); took > 3*time.Minute {
 			t.Errorf("it took %v", took)
 		}
 	})
@@ -101,7 +101,7 @@ func TestForkBomb(t *testing.T) {
 func TestCPUs(t *testing.T) {
 	each(t, func(t *testing.T, b *box) {
 		spun := func(args ...string) (share float64, out string) {
-			r := b.run(t, 0, append(args, "--", "sh", "-c", "./probe spin 3; cat /sys/fs/cgroup/cpu.max || :")...)
+			r := b.run(t, 0, append(args, "--", "sh", "-c", "./probe spin 10; cat /sys/fs/cgroup/cpu.max || :")...)
 			if _, err := fmt.Sscanf(r.Out, "spin %f", &share); err != nil {
 				t.Fatalf("%v: %s", err, r)
 			}
@@ -172,9 +172,8 @@ func TestReadBack(t *testing.T) {
 		}
 		cancel()
 		_ = cmd.Wait() // it was ended
-		if groups := scopes(pattern); len(groups) > 0 {
-			t.Errorf("it has ended, and %v is there", groups)
-		}
+		// It is there until systemd has heard.
+		eventually(t, "its control groups are gone", func() bool { return len(scopes(pattern)) == 0 })
 	})
 }
 
@@ -216,16 +215,13 @@ func TestCgroupfs(t *testing.T) {
 // endServices ends podman's services, so that the next one reads its configuration.
 func endServices(t *testing.T) {
 	t.Helper()
-	out, err := exec.Command("pgrep", "-f", "podman .*system service").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out, _ := exec.Command("pgrep", "-f", "podman .*system service").Output() // it may have ended by itself
 	for _, pid := range strings.Fields(string(out)) {
 		n, err := strconv.Atoi(pid)
 		if err == nil {
 			err = syscall.Kill(n, syscall.SIGKILL)
 		}
-		if err != nil {
+		if err != nil && err != syscall.ESRCH { // its parent's end was its own
 			t.Fatal(err)
 		}
 	}

@@ -101,7 +101,11 @@ func makeImages() error {
 func left() error {
 	var errs []error
 	for _, pattern := range []string{"aisb-*.scope", "libpod-*.scope"} {
-		if groups := scopes(pattern); len(groups) > 0 {
+		groups := scopes(pattern)
+		for end := time.Now().Add(time.Minute); len(groups) > 0 && time.Now().Before(end); groups = scopes(pattern) {
+			time.Sleep(50 * time.Millisecond) // systemd takes them away when it has heard
+		}
+		if len(groups) > 0 {
 			errs = append(errs, fmt.Errorf("control groups are left: %v", groups))
 		}
 	}

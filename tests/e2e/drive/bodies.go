@@ -145,7 +145,7 @@ func (b *Box) CheckHangup(t *testing.T) {
 	// More than lies between the command and the terminal: it waits for what takes it. And
 	// longer than the connection to a sandbox may be lost.
 	m := b.OnTerminal(t, "--report", file, "--net", "none", "--", "sh", "-c",
-		"trap 'head -c 1000000 /dev/zero; sleep 3; echo hup >hup; exit 3' HUP; echo rea''dy; while :; do sleep 0.05; done")
+		"trap 'head -c 1000000 /dev/zero; sleep 2; echo hup >hup; exit 3' HUP; echo rea''dy; while :; do sleep 0.05; done")
 	m.Expect("ready")
 	m.Slave.Close()
 	m.Master.Close()

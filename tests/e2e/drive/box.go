@@ -198,8 +198,8 @@ func Output(t *testing.T, name string, args ...string) string {
 		if err == nil {
 			return out
 		}
-		gone := name == "podman" && (strings.Contains(errOut, "layer not known") || strings.Contains(errOut, "image not known") || strings.Contains(errOut, "layer for blob "))
-		if !gone || try == 6 {
+		gone := name == "podman" && (strings.Contains(errOut, "layer not known") || strings.Contains(errOut, "image not known") || strings.Contains(errOut, "layer for blob ") || strings.Contains(errOut, "does not resolve to an image ID"))
+		if !gone || try == 60 {
 			t.Fatalf("%s %q: %v\n%s%s", name, args, err, out, errOut)
 		}
 		time.Sleep(time.Second) // of many layers, say

@@ -62,7 +62,7 @@ func TestManyAtOnce(t *testing.T, b *Box, n int) {
 			fmt.Sprintf("echo >up.%d; until test -e all; do sleep 0.1; done; for h in %s %s; do curl -s -o /dev/null -w '%%{http_code} ' http://$h/; done", i, host(i), host(i+1)))
 	}
 	t.Logf("%d were started within %v", n, time.Since(began))
-	limit := time.Now().Add(2 * time.Minute)
+	limit := time.Now().Add(10 * time.Minute)
 	for up := 0; up < n && time.Now().Before(limit); time.Sleep(20 * time.Millisecond) {
 		names, err := filepath.Glob(filepath.Join(b.Dir, "up.*"))
 		if err != nil {

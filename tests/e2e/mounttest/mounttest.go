@@ -246,8 +246,15 @@ func Mounts(t *testing.T, s Stage) {
 	b.same("a link", at(link+":/mnt/x", "/mnt/x"), "file\n")
 
 	// The project's parent, and a place in the project.
-	b.same("around the project", b.sh("cat ../"+filepath.Base(src)+"/f; echo hi >here; (echo x >../new) 2>/dev/null || echo no", "--mount", filepath.Dir(b.Dir)), "file\nno\n")
-	b.same("the project in it", b.read(filepath.Join(b.Dir, "here")), "hi\n")
+	around := b.tmp() // not the one of all tests' projects, where sockets come and go
+	b.write(filepath.Join(around, "other", "f"), "file\n")
+	inner := filepath.Join(around, "project")
+	b.must(os.Mkdir(inner, 0o700))
+	r := b.Run(inner, "--net", "none", "--mount", around, "--", "sh", "-c", "cat ../other/f; echo hi >here; (echo x >../new) 2>/dev/null || echo no")
+	if r.Code != 0 || r.Out != "file\nno\n" {
+		t.Errorf("around the project: %d %q\n%s", r.Code, r.Out, r.Err)
+	}
+	b.same("the project in it", b.read(filepath.Join(inner, "here")), "hi\n")
 	b.must(os.Mkdir(filepath.Join(b.Dir, "data"), 0o700))
 	b.same("in the project", b.sh("cat data/f", "--mount", src+":"+b.Dir+"/data"), "file\n")
 	b.same("read-only project with a place to write", b.sh("(echo x >x) 2>/dev/null || echo no; echo x >data/x && echo yes", "--fs", "ro", "--mount", "data:rw"), "no\nyes\n")
@@ -271,10 +278,7 @@ func Refused(t *testing.T, s Stage) {
 	sock := filepath.Join(dir, "agent", "sock")
 	b.must(os.Mkdir(filepath.Dir(sock), 0o700))
 	listen(t, sock)
-	// Not beside the projects: another test mounts all of those.
-	svc, err := os.MkdirTemp(filepath.Dir(filepath.Dir(b.Dir)), "svc-")
-	b.must(err)
-	t.Cleanup(func() { _ = os.RemoveAll(svc) })
+	svc := b.tmp()
 	listen(t, filepath.Join(svc, "docker.sock"))
 	for _, c := range [][2]string{
 		{"/", "is the whole machine"}, {s.Home, "is your home"}, {"~", "is your home"}, {"~/", "is your home"},
@@ -378,7 +382,7 @@ func Sockets(t *testing.T, s Stage) {
 	counts = append(counts, listen(t, elsewhere))
 	b.must(os.Rename(elsewhere, moved))
 	// By a name that only its own working directory explains.
-	cmd := exec.Command("python3", "-c", "import socket,sys,time\ns=socket.socket(socket.AF_UNIX)\ns.bind('rel.sock')\ns.listen()\nprint('up',flush=True)\ntime.sleep(60)")
+	cmd := exec.Command("python3", "-c", "import socket,sys,time\ns=socket.socket(socket.AF_UNIX)\ns.bind('rel.sock')\ns.listen()\nprint('up',flush=True)\ntime.sleep(600)")
 	cmd.Dir = b.Dir
 	up, err := cmd.StdoutPipe()
 	b.must(err)
@@ -516,7 +520,7 @@ func Agents(t *testing.T, s Stage) {
 			}
 		}
 	}()
-	b.same("live", b.sh("touch waits; n=0; until test -s ~/.agents/new || test $n = 200; do sleep 0.05; n=$((n+1)); done; cat ~/.agents/new", given...), "live\n")
+	b.same("live", b.sh("touch waits; n=0; until test -s ~/.agents/new || test $n = 2000; do sleep 0.05; n=$((n+1)); done; cat ~/.agents/new", given...), "live\n")
 
 	// Elsewhere, and an explicit mount of that place.
 	b.same("agents_dest", b.sh("cat /opt-agents/skills/one; ls -d ~/.agents/skills 2>/dev/null; true", append(given, "--agents-dest", "/opt-agents")...), "one\n")

@@ -147,7 +147,7 @@ func Upstream(t *testing.T, at Place) {
 	// What is wrong with the proxy is said, and nothing goes another way.
 	fails := func(what, says string, code int, more ...string) {
 		t.Helper()
-		args := append(append([]string{"--gate-engine", at.Engine, "--allow", b.Host("ok.test")}, more...), "--", "sh", "-c", curl+"http://"+b.Host("ok.test")+"/; sleep 2; exit 7")
+		args := append(append([]string{"--gate-engine", at.Engine, "--allow", b.Host("ok.test")}, more...), "--", "sh", "-c", curl+"http://"+b.Host("ok.test")+"/; sleep 8; exit 7")
 		r := b.Run(args...)
 		if r.Code != code || strings.Count(r.Err, says) != 1 || strings.Contains(r.Out, at.Net.Marker) || len(c.In(r.Out+r.Err)) > 0 {
 			t.Errorf("%s: want %d and %q once: %s", what, code, says, r)

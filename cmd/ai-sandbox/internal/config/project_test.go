@@ -66,6 +66,7 @@ func TestReadProject(t *testing.T) {
 		{name: "socket", file: func(f string) error {
 			t.Chdir(filepath.Dir(f)) // a socket's path is short
 			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			t.Cleanup(func() { unix.Close(fd) })
 			return cmpErr(err, unix.Bind(fd, &unix.SockaddrUnix{Name: "config"}))
 		}, want: "not a regular file"},
 		{name: "as long as it may be", file: write(good + "#" + strings.Repeat("x", maxProjectFile-len(good)-1)), net: "none"},

@@ -163,15 +163,21 @@ func TestTooManyToSearch(t *testing.T) {
 		}
 	}
 	listenAt(t, filepath.Join(outside, "a"))
-	if got, err := socketsIn(100, []string{dir}); err != nil || len(got[0]) != 0 {
+	// Another program's may be lost just now, as the file of one that is ending.
+	ours := func(err error) bool { return err != nil && strings.Contains(err.Error(), outside) }
+	if got, err := socketsIn(100, []string{dir}); ours(err) || len(got[0]) != 0 {
 		t.Errorf("nothing is lost: %q %v", got, err)
 	}
 	rename(t, filepath.Join(outside, "a"), filepath.Join(outside, "b"))
-	if got, err := socketsIn(100, []string{dir}); err != nil || len(got[0]) != 0 {
+	if got, err := socketsIn(100, []string{dir}); ours(err) || len(got[0]) != 0 {
 		t.Errorf("renamed in place: %q %v", got, err)
 	}
 	rename(t, filepath.Join(outside, "b"), filepath.Join(dir, "99", "sock"))
-	if _, err := socketsIn(100, []string{dir}); err == nil || !strings.Contains(err.Error(), "too many files") || !strings.Contains(err.Error(), outside) {
+	_, err := socketsIn(100, []string{dir})
+	for end := time.Now().Add(10 * time.Second); err != nil && !ours(err) && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		_, err = socketsIn(100, []string{dir}) // the other's was named
+	}
+	if !ours(err) || !strings.Contains(err.Error(), "too many files") {
 		t.Errorf("lost: %v", err)
 	}
 	if got, err := socketsIn(10_000, []string{dir}); err != nil || len(got[0]) != 1 {

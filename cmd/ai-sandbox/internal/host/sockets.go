@@ -28,6 +28,7 @@ const walkDirs = 64
 const (
 	searchEntries = 500_000
 	searchTime    = 2 * time.Second
+	freeDirs      = 1000 // which are looked at however long that takes
 )
 
 // Sockets lists the unix sockets below each of the trees that somebody has bound,
@@ -274,14 +275,14 @@ func isSocket(path string) bool {
 }
 
 // walkSockets looks through a tree, breadth first, up to so many directories and
-// entries, and to a deadline if there is one; whole tells whether that was all of
-// it. A directory that can't be read shows nothing to the sandbox either, as it
+// entries, and to a deadline if there is one, but freeDirs at least, however little
+// this process is let run; whole tells whether that was all of it. A directory that can't be read shows nothing to the sandbox either, as it
 // runs as the same user.
 func walkSockets(tree string, dirs, entries int, deadline time.Time) (out []string, whole bool) {
 	buf := make([]byte, 16<<10)
 	queue := []string{tree}
 	for n := 0; len(queue) > 0; n++ {
-		if n == dirs || entries < 0 || !deadline.IsZero() && time.Now().After(deadline) {
+		if n == dirs || entries < 0 || n >= freeDirs && !deadline.IsZero() && time.Now().After(deadline) {
 			return out, false
 		}
 		dir := queue[0]

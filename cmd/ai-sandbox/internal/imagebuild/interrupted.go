@@ -19,7 +19,7 @@ import (
 
 // endTime bounds the end of a build that nobody waits for. A step's command is
 // killed, so what is left is the removal of its containers.
-const endTime = 30 * time.Second
+const endTime = 2 * time.Minute
 
 // mark names the builds of one recipe by this user with this cache: only one of them
 // runs at a time. name is that of the recipe's lock.

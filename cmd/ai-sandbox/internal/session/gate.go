@@ -279,7 +279,7 @@ func probeAt(ctx context.Context, network, addr string, c gate.Config) (ready bo
 		return false, nil
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		return false, fmt.Errorf("probe the gate: %w", err)
 	}
 	const request = "GET http://" + gate.ReadyHost + "/ HTTP/1.1\r\nHost: " + gate.ReadyHost + "\r\nConnection: close\r\n\r\n"

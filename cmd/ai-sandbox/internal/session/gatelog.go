@@ -305,7 +305,7 @@ func (f *tailed) read(path string) (list []gate.Decision, more bool) {
 
 // idleTime bounds the wait for connections to a gate to end with the sandbox: its last
 // lines come then, and pasta may be slow to end.
-const idleTime = 5 * time.Second
+const idleTime = 20 * time.Second
 
 // awaitIdle waits until nobody is connected to a port of 127.0.0.1: squid logs a
 // tunnel when it has ended.

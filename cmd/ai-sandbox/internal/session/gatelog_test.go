@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -283,8 +284,9 @@ func TestFollowSquids(t *testing.T) {
 	if err := f.end(); err != nil {
 		t.Fatal(err)
 	}
+	slices.Sort(got) // it may have looked in between
 	text, err := json.Marshal(got)
-	if err != nil || string(text) != `["before.test","one.test","two.test","three.test"]` {
+	if err != nil || string(text) != `["before.test","one.test","three.test","two.test"]` {
 		t.Errorf("%s", text)
 	}
 }

@@ -37,7 +37,7 @@ func (m *Manager) GateReload(ctx context.Context, r GateRequest) (out Reloaded, 
 	if err := CheckGateName(r.Name); err != nil {
 		return out, err
 	}
-	unlock, err := m.Store.Lock("gate-" + r.Name)
+	unlock, err := m.Store.WaitLock("gate-" + r.Name)
 	if err != nil {
 		return out, err
 	}

@@ -31,7 +31,7 @@ func (m *Manager) GateUnit(ctx context.Context, be backend.Backend, r GateReques
 	if err := CheckGateName(r.Name); err != nil {
 		return "", err
 	}
-	unlock, err := m.Store.Lock("gate-" + r.Name)
+	unlock, err := m.Store.WaitLock("gate-" + r.Name)
 	if err != nil {
 		return "", err
 	}
@@ -115,7 +115,7 @@ func (m *Manager) GateUnitRemove(ctx context.Context, name string) error {
 	if err := CheckGateName(name); err != nil {
 		return err
 	}
-	unlock, err := m.Store.Lock("gate-" + name)
+	unlock, err := m.Store.WaitLock("gate-" + name)
 	if err != nil {
 		return err
 	}

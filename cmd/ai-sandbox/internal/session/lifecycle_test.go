@@ -95,7 +95,7 @@ func TestSelfTestIsTimed(t *testing.T) {
 		if _, err := enforced(in, out); err != nil {
 			return err
 		}
-		for _, f := range []spec.ToHost{{Tested: 2500}, {Started: true}, {Exited: &spec.Exited{}}} {
+		for _, f := range []spec.ToHost{{Tested: 1}, {Started: true}, {Exited: &spec.Exited{}}} {
 			if err := spec.WriteFrame(out, f); err != nil {
 				return err
 			}
@@ -103,7 +103,7 @@ func TestSelfTestIsTimed(t *testing.T) {
 		return nil
 	})
 	rep, err := e.run(t, policy.NetNone)
-	if took := rep.Timings["selftest"]; err != nil || took <= 2.5 || took >= rep.Timings["removed"] {
+	if took := rep.Timings["selftest"]; err != nil || took <= 0.001 || took >= rep.Timings["removed"] {
 		t.Errorf("%v of %v, %v", took, rep.Timings, err)
 	}
 }

@@ -80,7 +80,7 @@ func (m *Manager) GateUp(ctx context.Context, be backend.Backend, r GateRequest)
 	if err := CheckGateName(name); err != nil {
 		return store.Record{}, err
 	}
-	unlock, err := m.Store.Lock("gate-" + name)
+	unlock, err := m.Store.WaitLock("gate-" + name)
 	if err != nil {
 		return store.Record{}, err
 	}
@@ -337,7 +337,11 @@ func (m *Manager) removeGate(ctx context.Context, be backend.Backend, name strin
 // reap removes what is left of one whose owner is gone. gone is false where there was
 // nothing to remove, or somebody else does it.
 func (m *Manager) reap(ctx context.Context, be backend.Backend, r store.Record) (gone bool, err error) {
-	gone = true
+	// An owner that ended by itself since the record was read has removed it.
+	r, gone, err = m.Store.Again(r)
+	if err != nil || !gone {
+		return false, err
+	}
 	switch {
 	case r.Kind == store.KindSandbox:
 		gone, err = m.reapSandbox(ctx, be, r.ID)

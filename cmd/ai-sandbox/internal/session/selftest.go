@@ -23,7 +23,7 @@ type canary struct {
 
 // singTime is how long a word to or from the canary may take: not long for a machine that
 // is busy with other starts.
-const singTime = 5 * time.Second
+const singTime = 15 * time.Second
 
 // newCanary is nil where nothing is shut.
 func (r *run) newCanary() (*canary, error) {

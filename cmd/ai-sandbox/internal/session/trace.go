@@ -82,7 +82,7 @@ func (r *run) traceEnd() {
 }
 
 // keepTime bounds the end of a container that is kept, after its lifeline has ended.
-const keepTime = 5 * time.Second
+const keepTime = 20 * time.Second
 
 // endBox takes the sandbox away, or with Keep waits until it has ended: the end of
 // its lifeline is the end of all that runs in it. One that does not end is not kept.

@@ -10,8 +10,9 @@ import (
 )
 
 // undoTime bounds all of the undoing; it runs on a context of its own, since
-// the start's may be cancelled.
-const undoTime = 20 * time.Second
+// the start's may be cancelled. Podman may be in the middle of a large image's layer,
+// or have the ends of many sessions before it.
+const undoTime = time.Minute
 
 type undo struct {
 	steps []undoStep

@@ -23,7 +23,7 @@ import (
 )
 
 // upstreamTime bounds looking the proxy up, and asking it.
-const upstreamTime = 5 * time.Second
+const upstreamTime = 15 * time.Second
 
 // upstream is a policy's proxy as a gate takes it, or nil. Its name is looked up here,
 // once: the gate keeps to those addresses.

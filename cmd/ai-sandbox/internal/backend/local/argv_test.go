@@ -184,6 +184,7 @@ func TestFailure(t *testing.T) {
 		"bwrap: setting up uid map: Permission denied":                    "user namespace here",
 		"bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted":    "user namespace here",
 		"bwrap: Can't mkdir /x: Read-only file system":                    "bubblewrap could not make it: Can't mkdir /x: Read-only file system",
+		"bwrap: Can't mkdir parents for /x/s: Read-only file system":      "for /x/s: Read-only file system; if something was removed there during the start, start it again",
 		"bwrap: \x1b[31m": `could not make it: \x1b[31m`,
 		"":                "without a word",
 	} {

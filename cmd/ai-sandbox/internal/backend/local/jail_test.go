@@ -540,7 +540,7 @@ func TestDeaths(t *testing.T) {
 	if code, err := x.b.Exit(t.Context(), id); code != 137 || err != nil {
 		t.Errorf("exit code %d, %v", code, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := awaitFD(ctx, p.childFD); err != nil {
 		t.Errorf("bubblewrap was killed, and PID 1 (%d): %v", child, err)
@@ -597,7 +597,7 @@ func TestOwnerDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // it was killed
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := awaitFD(ctx, child); err != nil {
 		t.Error(err)

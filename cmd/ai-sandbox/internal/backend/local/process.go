@@ -426,6 +426,10 @@ func complaint(r *os.File) string {
 // let it make the namespaces, or do anything in them (AppArmor's way).
 var namespaceTrouble = []string{"new namespace", "user ns", "uid map", "gid map", "max_user_namespaces", "RTM_NEW", "setgroups", "root slave", "slave: Permission denied"}
 
+// pathTrouble is how it words that a path is gone which was there when the run
+// was decided: a socket, say, that somebody's program took away.
+var pathTrouble = []string{"Can't find source path", "Can't get type of source", "Can't mkdir parents for", "Can't create file at"}
+
 // failure is the error of a bubblewrap that gave up.
 func failure(text string) error {
 	text = policy.Printable(strings.TrimPrefix(text, "bwrap: "))
@@ -436,6 +440,11 @@ func failure(text string) error {
 	}
 	if text == "" {
 		return errors.New("bubblewrap ended without a word; was it killed?")
+	}
+	for _, t := range pathTrouble {
+		if strings.HasPrefix(text, t) {
+			return fmt.Errorf("bubblewrap could not make it: %s; if something was removed there during the start, start it again", text)
+		}
 	}
 	return fmt.Errorf("bubblewrap could not make it: %s", text)
 }

@@ -408,7 +408,7 @@ func sourceDifferences(child int, want []policy.Mount, program, bwrap string) ([
 
 // execTime bounds the moment between the end of bubblewrap's work and the start
 // of the program.
-const execTime = 2 * time.Second
+const execTime = 30 * time.Second
 
 // executed is what the child runs, once that is no longer bubblewrap itself.
 func executed(child int, bwrap string) (exe unix.Stat_t, err error) {

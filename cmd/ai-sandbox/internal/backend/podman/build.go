@@ -29,7 +29,7 @@ var _ imagebuild.Builder = (*Client)(nil)
 
 const (
 	// cleanupTime bounds what is undone after the caller's context has ended.
-	cleanupTime = 30 * time.Second
+	cleanupTime = 2 * time.Minute
 	// primeTime bounds the copying of an image's layers, some seconds a gigabyte
 	// on a quick disk.
 	primeTime = 30 * time.Minute
@@ -70,9 +70,9 @@ func (c *Client) BuildImage(ctx context.Context, b imagebuild.Build) (string, er
 // somebody has removed another one at that moment.
 func whileGone(ctx context.Context, f func() error) error {
 	err := f()
-	for wait := storeWait; wait < storeWait<<storeTries && err != nil && imageGone(err); wait *= 2 {
+	for wait, end := storeWait, time.Now().Add(storeTime); err != nil && imageGone(err) && time.Now().Before(end); wait *= 2 {
 		select {
-		case <-time.After(wait):
+		case <-time.After(min(wait, storeTime/20)):
 		case <-ctx.Done():
 			return err
 		}
@@ -82,20 +82,21 @@ func whileGone(ctx context.Context, f func() error) error {
 }
 
 const (
-	// storeTries is how often that is begun again at most: somebody who removes many images
-	// can hit it more than once, and one of many layers is half there for a while.
-	storeTries = 6
-	// storeWait is the time before the first, which doubles: six seconds in all.
+	// storeTime is how long that is begun again: somebody who removes many images can hit
+	// each step of a build, and one of many layers is half there for a while.
+	storeTime = time.Minute
+	// storeWait is the time before the second try, which doubles up to three seconds.
 	storeWait = 100 * time.Millisecond
 )
 
 // imageGone tells whether that is why it ended: podman looked through the other image for
-// its layers or for what it is (storage.ErrLayerUnknown, ErrImageUnknown), or did not
+// its layers or for what it is (storage.ErrLayerUnknown, ErrImageUnknown, and storage's
+// transport, which says it in words of its own), or did not
 // fetch a layer that was there, and of the other one alone (containers/image,
 // storage_dest.go).
 func imageGone(err error) bool {
 	text := err.Error()
-	return strings.Contains(text, "layer not known") || strings.Contains(text, "image not known") || strings.Contains(text, "layer for blob ") && strings.Contains(text, " not found")
+	return strings.Contains(text, "layer not known") || strings.Contains(text, "does not resolve to an image ID") || strings.Contains(text, "image not known") || strings.Contains(text, "layer for blob ") && strings.Contains(text, " not found")
 }
 
 // stepError is how podman reports a step that failed, with its whole text.
@@ -215,11 +216,16 @@ func (c *Client) TagImage(ctx context.Context, id, ref string) error {
 }
 
 // RemoveImage removes an image that no container uses and that has no name of
-// somebody else's.
+// somebody else's. One that is not there is no error.
 func (c *Client) RemoveImage(ctx context.Context, id string) error {
 	conn, done := c.with(ctx)
 	defer done()
 	if _, errs := images.Remove(conn, []string{id}, nil); len(errs) > 0 {
+		// Podman takes what it was built on along, and fails where another build works in
+		// that: the image itself has gone then.
+		if there, err := images.Exists(conn, id, nil); err == nil && !there {
+			return nil
+		}
 		return fmt.Errorf("remove image %.12s: %w", id, errors.Join(errs...))
 	}
 	return nil

@@ -77,6 +77,7 @@ func testWhileGone(t *testing.T) {
 		{"", false, 1},
 		{"layer not known", false, 4},
 		{"look up an image: image not known", false, 4},
+		{"reference \"x\" does not resolve to an image ID: identifier is not an image", false, 4},
 		{blob, false, 4},
 		{blob, true, 1},
 		{"manifest unknown", false, 1},
@@ -99,7 +100,7 @@ func testWhileGone(t *testing.T) {
 		}
 	}
 	n := 0
-	if err := whileGone(t.Context(), func() error { n++; return errors.New(blob) }); err == nil || n != 1+storeTries {
+	if err := whileGone(t.Context(), func() error { n++; return errors.New(blob) }); err == nil || n < 20 || n > 30 {
 		t.Errorf("begun %d times, and %v", n, err)
 	}
 }

@@ -91,7 +91,7 @@ type known struct {
 
 // listImages are all images, by their ids.
 func listImages(conn context.Context) (map[string]*known, error) {
-	list, err := images.List(conn, nil)
+	list, err := allImages(conn, nil)
 	if err != nil {
 		return nil, fmt.Errorf("list the images: %w", err)
 	}

@@ -21,7 +21,7 @@ import (
 func (c *Client) ListImages(ctx context.Context) ([]imagebuild.Found, error) {
 	conn, done := c.with(ctx)
 	defer done()
-	list, err := images.List(conn, new(images.ListOptions).WithFilters(map[string][]string{"label": {image.LabelRecipe}}))
+	list, err := allImages(conn, new(images.ListOptions).WithFilters(map[string][]string{"label": {image.LabelRecipe}}))
 	if err != nil {
 		return nil, fmt.Errorf("list the images: %w", translate(err))
 	}
@@ -37,6 +37,16 @@ func (c *Client) ListImages(ctx context.Context) ([]imagebuild.Found, error) {
 		})
 	}
 	return out, nil
+}
+
+// allImages are those that the options ask for. Podman looks each one up after it has made
+// the list.
+func allImages(conn context.Context, options *images.ListOptions) (list []*types.ImageSummary, err error) {
+	err = whileGone(conn, func() (err error) {
+		list, err = images.List(conn, options)
+		return err
+	})
+	return list, err
 }
 
 // allContainers are podman's own and those of others, such as of builds. podman looks each

@@ -26,11 +26,12 @@ import (
 )
 
 const (
-	// letGo is how often a build that is about to end is looked at, and lingers how
-	// long its containers are waited for when its last command has ended: they may be
-	// those of another build.
+	// letGo is the time between two looks at a build that is about to end, and lingers
+	// how many find its containers when its last command has ended, until they are taken
+	// for those of another build: five seconds, and more where podman is busy and lets
+	// neither us look nor that build go.
 	letGo   = 50 * time.Millisecond
-	lingers = 5 * time.Second
+	lingers = 100
 )
 
 // markHost is the name that the steps of a build have in their /etc/hosts.
@@ -38,16 +39,16 @@ func markHost(mark string) string { return "aisb-build-" + mark }
 
 // EndBuild implements imagebuild.Builder.
 func (c *Client) EndBuild(ctx context.Context, b imagebuild.Build, since time.Time) error {
-	for ended := time.Now(); ; {
+	for looks := 0; ; looks++ {
 		killed, err := killSteps("/proc", markHost(b.Mark))
 		if err != nil {
 			return err
 		}
 		if killed > 0 {
-			ended = time.Now()
+			looks = 0
 		}
 		n, err := c.working(ctx, b, since)
-		if err != nil || n == 0 || time.Since(ended) > lingers {
+		if err != nil || n == 0 || looks > lingers {
 			return err
 		}
 		select {
@@ -104,7 +105,7 @@ func (c *Client) marked(ctx context.Context, mark string) ([]markedImage, error)
 	if mark != "" {
 		label += "=" + mark
 	}
-	list, err := images.List(conn, new(images.ListOptions).WithAll(true).WithFilters(map[string][]string{"label": {label}}))
+	list, err := allImages(conn, new(images.ListOptions).WithAll(true).WithFilters(map[string][]string{"label": {label}}))
 	if err != nil {
 		return nil, fmt.Errorf("list the layers of builds: %w", err)
 	}

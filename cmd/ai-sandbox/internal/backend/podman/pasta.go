@@ -17,7 +17,7 @@ import (
 // pastaEnds is how long a removal waits for the listeners of a container's
 // published ports: pasta quits as soon as it is told that its namespace is gone,
 // which nobody waits for.
-const pastaEnds = 5 * time.Second
+const pastaEnds = 20 * time.Second
 
 // watchPasta keeps hold of the pasta of a container, which is known by the name
 // that it is removed by, for pastaGone.

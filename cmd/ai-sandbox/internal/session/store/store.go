@@ -266,6 +266,9 @@ func (s *Store) Session(id string) (r Record, ok bool, err error) {
 	return s.get("session", id)
 }
 
+// Again reads a record once more; ok tells whether there still is one.
+func (s *Store) Again(r Record) (now Record, ok bool, err error) { return s.get(r.Kind, r.ID) }
+
 func (s *Store) get(kind, id string) (r Record, ok bool, err error) {
 	r = Record{Kind: kind, ID: id}
 	b, err := os.ReadFile(s.path(r))
