@@ -61,17 +61,20 @@ func newGate(t *testing.T, args ...string) *box {
 // squidsOf returns the pids of the gate's squids, by their configuration.
 func squidsOf(name string) []string { return alive("/proj/" + name + ".conf") }
 
-// squidPID is the one squid of that configuration, below PID 1.
-func squidPID(t *testing.T, b *box, name string) int {
+// squidPID is the one squid of that configuration, below PID 1. It may be looked for
+// before the kernel shows its arguments: who has run it is told earlier in execve(2).
+func squidPID(t *testing.T, b *box, name string) (pid int) {
 	t.Helper()
-	for _, p := range squidsOf(name) {
-		pid, err := strconv.Atoi(p)
-		if err == nil && pid != b.cmd.Process.Pid {
-			return pid
+	eventually(t, "a squid "+name, func() bool {
+		for _, p := range squidsOf(name) {
+			n, err := strconv.Atoi(p)
+			if err == nil && n != b.cmd.Process.Pid {
+				pid = n
+			}
 		}
-	}
-	t.Fatalf("no squid %s", name)
-	return 0
+		return pid != 0
+	})
+	return pid
 }
 
 func noSquid(t *testing.T) {
@@ -111,7 +114,9 @@ func TestGateLifeline(t *testing.T) {
 func TestGateEndsWithEitherSquid(t *testing.T) {
 	for _, name := range []string{"front", "peek"} {
 		b := newGate(t, confs...)
-		b.recv()
+		if f := b.recv(); !f.Started {
+			t.Fatalf("%+v", f)
+		}
 		b.must(syscall.Kill(squidPID(t, b, name), unix.SIGKILL))
 		if code := b.end(); code != 1 {
 			t.Errorf("%s: exit code %d", name, code)
