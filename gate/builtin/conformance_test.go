@@ -49,6 +49,23 @@ func serve(t *testing.T, c builtin.Config, network, addr string) (*builtin.Gate,
 	return g, l.Addr().String()
 }
 
+// TestWorld: a connection is seen as soon as it was made, so that a row that reached a
+// server is not taken for one that did not.
+func TestWorld(t *testing.T) {
+	w := gatetest.NewWorld(t)
+	for range 300 {
+		w.Reset()
+		c, err := net.Dial("tcp", "198.51.100.10:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		if h := w.Hits(); len(h) != 1 || h[0].At != "198.51.100.10:80" {
+			t.Fatalf("%+v", h)
+		}
+	}
+}
+
 func TestConformance(t *testing.T) {
 	w := gatetest.NewWorld(t)
 	gatetest.Zone(w)

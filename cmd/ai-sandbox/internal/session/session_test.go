@@ -369,6 +369,22 @@ func TestReap(t *testing.T) {
 	}
 }
 
+// One that ended by itself after its record had been read was not reaped.
+func TestReapOfEnded(t *testing.T) {
+	e := newEnv(t, exits(spec.Exited{}))
+	rec := store.Record{ID: "ended", Kind: "session", Runtime: policy.RuntimePodman}
+	for _, there := range []bool{false, true} {
+		if there {
+			if err := e.m.Store.Put(rec); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if gone, err := e.m.reap(t.Context(), e.be, rec); gone != there || err != nil {
+			t.Errorf("its record is there: %v; reaped: %v, %v", there, gone, err)
+		}
+	}
+}
+
 // A record is a file in the user's state; one that names what is not ours is
 // not followed.
 func TestReapTouchesOnlyOurs(t *testing.T) {
