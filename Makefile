@@ -55,10 +55,11 @@ demo: ## install what is missing (asking first), build, and watch a gated sessio
 .PHONY: test
 test: lint build beside-vm local e2e ## all of the following but images, what fails early first
 
-# The VM is one process that computes; what takes little of the machine runs beside it.
+# The VM is one process that computes, and takes longest; what takes little of the machine
+# runs beside it. A goal that waits for another one, such as build, would start last.
 .PHONY: beside-vm
 beside-vm: build
-	+$(MAKE) -j2 --output-sync=target vm unit fuzz-short kernel conformance
+	+$(MAKE) -j2 --output-sync=target built=yes vm unit fuzz-short kernel conformance
 
 .PHONY: lint
 lint: ## gofmt, go vet, golangci-lint, shellcheck
@@ -92,7 +93,7 @@ images: build ## images built again and again, on real podman, registries and np
 	AISB_TEST_PART=images tests/e2e/run -test.v
 
 .PHONY: vm
-vm: build ## the limits, on both runtimes, in the test VM
+vm: $(if $(built),,build) ## the limits, on both runtimes, in the test VM
 	tests/limits/run -test.v
 
 .PHONY: bench
