@@ -276,8 +276,8 @@ func isSocket(path string) bool {
 
 // walkSockets looks through a tree, breadth first, up to so many directories and
 // entries, and to a deadline if there is one, but freeDirs at least, however little
-// this process is let run; whole tells whether that was all of it. A directory that can't be read shows nothing to the sandbox either, as it
-// runs as the same user.
+// this process is let run; whole tells whether that was all of it. A directory that
+// can't be read shows nothing to the sandbox either, as it runs as the same user.
 func walkSockets(tree string, dirs, entries int, deadline time.Time) (out []string, whole bool) {
 	buf := make([]byte, 16<<10)
 	queue := []string{tree}
